@@ -4,7 +4,9 @@ use std::str::FromStr;
 
 use anyhow::bail;
 
-use crate::config::Backend;
+use crate::config::{self, Backend};
+use crate::engine;
+use crate::registry;
 
 #[derive(clap::Args, Debug)]
 pub struct DeviceArgs {
@@ -14,6 +16,9 @@ pub struct DeviceArgs {
     /// Index of the GPU; or cpu, cuda or cuda:INDEX
     #[arg(long, value_name = "DEVICE", default_value = "0")]
     device: DeviceArg,
+    /// How the KV cache stores keys and values: auto, f32, f16 or q8
+    #[arg(long, value_name = "TYPE", default_value = "auto")]
+    cache_type: config::CacheType,
 }
 
 impl DeviceArgs {
@@ -28,6 +33,11 @@ impl DeviceArgs {
             }
             (asked, of_device) => Ok(asked.or(of_device).unwrap_or(otherwise)),
         }
+    }
+
+    /// The type of the KV cache. None: the device's own.
+    pub fn cache_type(&self) -> Option<engine::CacheType> {
+        registry::cache_type(self.cache_type)
     }
 
     /// The device's index among those of its backend.
@@ -75,7 +85,7 @@ mod tests {
 
     #[test]
     fn both_flags_name_the_same_backend() {
-        let of = |backend, device: &str| DeviceArgs { backend, device: device.parse().unwrap() }.backend(Backend::Auto).ok();
+        let of = |backend, device: &str| DeviceArgs { backend, device: device.parse().unwrap(), cache_type: config::CacheType::Auto }.backend(Backend::Auto).ok();
         assert_eq!(of(None, "1"), Some(Backend::Auto));
         assert_eq!(of(None, "cuda:1"), Some(Backend::Cuda));
         assert_eq!(of(Some(Backend::Cpu), "0"), Some(Backend::Cpu));

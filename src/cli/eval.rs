@@ -14,13 +14,13 @@ use super::eval_sums::{Figures, Sums};
 use super::names::file_of;
 use super::output::{Status, print, print_json};
 use super::rows::{CHUNK, Rows, rows_at_once};
-use crate::config::Backend;
+use crate::config::{Backend, CacheType};
 use crate::engine::cpu::open_exact;
 use crate::engine::{self, EngineOptions};
 use crate::gguf::GgufFile;
 use crate::logits::Distribution;
 use crate::model::Weights;
-use crate::registry::backend;
+use crate::registry::{backend, cache_type};
 use crate::tokenizer::Tokenizer;
 
 /// The longest text [bytes].
@@ -34,7 +34,8 @@ half are measured. Models that begin with a token of their own have it at the st
 Examples:
   penstock eval model-q4_k_m.gguf --text wiki.txt
   penstock eval model-q4_k_m.gguf --reference model-f16.gguf --text wiki.txt --chunks 16
-  penstock eval smollm2 --reference exact --text wiki.txt --json"
+  penstock eval smollm2 --reference exact --text wiki.txt --json
+  penstock eval smollm2 --cache-type q8 --reference-cache f32 --text wiki.txt"
 )]
 pub struct EvalArgs {
     /// An id or alias of a model on disk, or a GGUF file
@@ -43,6 +44,9 @@ pub struct EvalArgs {
     /// The reference for the divergence: another model of the same vocabulary, or `exact`: the same weights in plain float32
     #[arg(long, value_name = "MODEL|FILE.gguf|exact")]
     reference: Option<String>,
+    /// The reference's type of KV cache: auto, f32, f16 or q8. Without --reference, the reference is the model itself
+    #[arg(long, value_name = "TYPE")]
+    reference_cache: Option<CacheType>,
     /// The text (UTF-8)
     #[arg(long, value_name = "FILE")]
     text: PathBuf,
@@ -69,6 +73,8 @@ struct Report {
     backend: &'static str,
     device: String,
     reference: Option<String>,
+    cache_type: &'static str,
+    reference_cache: Option<&'static str>,
     context: u32,
     chunks: usize,
     #[serde(flatten)]
@@ -80,7 +86,7 @@ pub fn run(args: EvalArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let start = Instant::now();
     let file = Arc::new(GgufFile::open(&file_of(config, &args.model)?)?);
     let reference = match args.reference.as_deref() {
-        None => None,
+        None => args.reference_cache.map(|_| (file.clone(), false)),
         Some("exact") => Some((file.clone(), true)),
         Some(name) => Some((Arc::new(GgufFile::open(&file_of(config, name)?)?), false)),
     };
@@ -88,8 +94,8 @@ pub fn run(args: EvalArgs, config: Option<&Path>) -> anyhow::Result<()> {
         check_vocabulary(&file, other)?;
     }
     let chunks = chunks(&args, &file)?;
-    let mut tested = open(&args, file, false)?;
-    let mut reference = reference.map(|(file, exact)| open(&args, file, exact)).transpose()?;
+    let mut tested = open(&args, file, false, args.device.cache_type())?;
+    let mut reference = reference.map(|(file, exact)| open(&args, file, exact, args.reference_cache.and_then(cache_type))).transpose()?;
     let (status, mut sums) = (Status::new(), Sums::default());
     for (number, ids) in chunks.iter().enumerate() {
         measure(ids, &mut tested, reference.as_mut(), &mut sums).with_context(|| format!("chunk {}", number + 1))?;
@@ -98,10 +104,12 @@ pub fn run(args: EvalArgs, config: Option<&Path>) -> anyhow::Result<()> {
     status.clear();
     let info = tested.engine.info();
     let report = Report {
-        model: args.model,
+        model: args.model.clone(),
         backend: info.backend.name(),
         device: info.device,
-        reference: args.reference,
+        reference: args.reference.or(args.reference_cache.map(|_| args.model.clone())),
+        cache_type: tested.engine.kv_capacity().cache_type.name(),
+        reference_cache: reference.as_ref().map(|rows| rows.engine.kv_capacity().cache_type.name()),
         context: args.context,
         chunks: chunks.len(),
         figures: sums.figures(),
@@ -152,7 +160,7 @@ fn chunks(args: &EvalArgs, file: &GgufFile) -> anyhow::Result<Vec<Vec<u32>>> {
     Ok(chunks)
 }
 
-fn open(args: &EvalArgs, file: Arc<GgufFile>, exact: bool) -> anyhow::Result<Rows> {
+fn open(args: &EvalArgs, file: Arc<GgufFile>, exact: bool, cache_type: Option<engine::CacheType>) -> anyhow::Result<Rows> {
     let path = file.path().display().to_string();
     let weights = Weights::load(file)?;
     ensure!(
@@ -170,6 +178,7 @@ fn open(args: &EvalArgs, file: Arc<GgufFile>, exact: bool) -> anyhow::Result<Row
         device: args.device.index(),
         context,
         kv_tokens: context,
+        cache_type,
         max_slots: at_once,
         max_batch_tokens: CHUNK.max(at_once),
         ..EngineOptions::default()
@@ -206,11 +215,11 @@ fn measure(ids: &[u32], tested: &mut Rows, mut reference: Option<&mut Rows>, sum
 }
 
 fn text_of(report: &Report) -> String {
-    let Report { model, backend, device, context, chunks, figures, .. } = report;
-    let mut text = format!("{model}, {backend} backend on {device}\n{chunks} chunks of {context} tokens, {} measured\n", figures.tokens);
+    let Report { model, backend, device, cache_type, context, chunks, figures, .. } = report;
+    let mut text = format!("{model}, {backend} backend on {device}, KV cache of {cache_type}\n{chunks} chunks of {context} tokens, {} measured\n", figures.tokens);
     text += &format!("perplexity          {:.4} ± {:.4}\n", figures.perplexity, figures.perplexity_error);
-    if let (Some(name), Some(against)) = (&report.reference, &figures.against) {
-        text += &format!("perplexity of the reference ({name})  {:.4} ± {:.4}\n", against.perplexity, against.perplexity_error);
+    if let (Some(name), Some(cache), Some(against)) = (&report.reference, report.reference_cache, &figures.against) {
+        text += &format!("perplexity of the reference ({name}, KV cache of {cache})  {:.4} ± {:.4}\n", against.perplexity, against.perplexity_error);
         text += &format!("KL divergence: mean {:.3e} ± {:.1e}\n", against.kl_mean, against.kl_error);
         let (median, p99, most) = (against.kl_median, against.kl_p99, against.kl_max);
         text += &format!("               median {median:.3e}, p99 {p99:.3e}, max {most:.3e}\n");

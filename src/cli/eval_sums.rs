@@ -47,6 +47,19 @@ pub struct Figures {
     /// The perplexity's standard error.
     pub perplexity_error: f64,
     pub against: Option<ReferenceComparison>,
+    /// The divergence from the reference.
+    pub kl: Option<Divergence>,
+}
+
+/// The divergence from the reference over all positions [nats].
+#[derive(Clone, Copy, Serialize)]
+pub struct Divergence {
+    pub mean: f64,
+    /// The mean's standard error.
+    pub error: f64,
+    pub median: f64,
+    pub p99: f64,
+    pub max: f64,
 }
 
 /// The difference of a model from its reference. Divergences are in nats.
@@ -86,7 +99,15 @@ impl Sums {
     pub fn figures(mut self) -> Figures {
         let (perplexity, perplexity_error) = self.tested.perplexity();
         let against = (!self.divergences.is_empty()).then(|| self.against());
-        Figures { tokens: self.tested.count, perplexity, perplexity_error, against }
+        let of = |found: &ReferenceComparison| Divergence {
+            mean: found.kl_mean,
+            error: found.kl_error,
+            median: found.kl_median,
+            p99: found.kl_p99,
+            max: found.kl_max,
+        };
+        let kl = against.as_ref().map(of);
+        Figures { tokens: self.tested.count, perplexity, perplexity_error, against, kl }
     }
 
     fn against(&mut self) -> ReferenceComparison {

@@ -87,7 +87,7 @@ impl Rows {
         let (index, chosen) = (device.index(), device.backend(Backend::Cpu)?);
         let max_batch_tokens = if weights.spec.arch.bidirectional { options.context } else { options.max_batch_tokens };
         ensure!(vectors || !weights.spec.arch.bidirectional, "{}: the model gives vectors, not logits: add --vectors", file.display());
-        let options = EngineOptions { device: index, max_slots: 1, max_batch_tokens, ..options };
+        let options = EngineOptions { device: index, cache_type: device.cache_type(), max_slots: 1, max_batch_tokens, ..options };
         let engine = engine::open(weights, &options, backend(chosen)).with_context(|| format!("--backend {}", chosen.name()))?;
         Ok(Self::new(engine))
     }

@@ -120,12 +120,12 @@ fn memory(config: &Config, located: &ModelLocation, args: &ShowArgs, file: Arc<G
         (None, Context::Tokens(tokens)) => tokens.min(most),
         (None, Context::Auto) => {
             let device = find_device(backend(engine.backend), engine.device)?;
-            longest_context(&*device, &weights, &engine_options(engine), encoder(device.place().0))?
+            longest_context(&*device, &weights, &engine_options(engine, &located.entry), encoder(device.place().0))?
         }
     };
     anyhow::ensure!(context <= most, "--context is {context}, but the model's context ends at {most}");
     let kv_tokens = context.next_multiple_of(engine.block_size).saturating_mul(args.sequences as usize);
-    let options = EngineOptions { context, kv_tokens, ..engine_options(engine) };
+    let options = EngineOptions { context, kv_tokens, ..engine_options(engine, &located.entry) };
     let devices: Vec<Json> =
         footprints(&weights, &options)?.iter().map(|footprint| device(&footprint.clone().with_encoder(encoder))).collect();
     Ok((pictures(&found), json!({ "context": context, "sequences": args.sequences, "devices": devices })))
@@ -143,11 +143,12 @@ fn pictures(found: &FoundEncoder) -> Json {
 }
 
 fn device(footprint: &Footprint) -> Json {
-    let Footprint { backend, device, weights, kv, scratch, memory } = footprint;
+    let Footprint { backend, device, weights, cache_type, kv, scratch, memory } = footprint;
     json!({
         "device": device,
         "backend": backend.name(),
         "weights": weights,
+        "cache_type": cache_type.name(),
         "kv": kv,
         "scratch": scratch,
         "needed": footprint.needed(),
@@ -267,7 +268,8 @@ fn devices(memory: &Json) -> Vec<[String; 2]> {
         };
         let [weights, kv, scratch, needed, available] = ["weights", "kv", "scratch", "needed", "available"].map(|key| bytes(&device[key]));
         let (context, sequences) = (&memory["context"], &memory["sequences"]);
-        let parts = format!("weights {weights}, KV {kv} for {sequences} x {context} tokens, scratch up to {scratch}");
+        let cache_type = device["cache_type"].as_str().unwrap_or_default();
+        let parts = format!("weights {weights}, KV {kv} ({cache_type}) for {sequences} x {context} tokens, scratch up to {scratch}");
         [device["device"].as_str().unwrap_or_default().to_owned(), format!("{verdict}: {needed} of {available} available ({parts})")]
     };
     memory["devices"].as_array().into_iter().flatten().map(row).collect()

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::adapters::NamedAdapter;
+use super::cache_type::CacheType;
 use super::context::Context;
 use super::drafts::Drafts;
 use super::mmproj::Mmproj;
@@ -64,6 +65,9 @@ pub struct ModelEntry {
     /// The longest context served. Replaces `engine.context`.
     #[serde(default)]
     pub context: Option<Context>,
+    /// How the KV cache stores keys and values. Replaces `engine.cache_type`.
+    #[serde(default)]
+    pub cache_type: Option<CacheType>,
     /// Whether to load the model at start rather than at the first request.
     #[serde(default)]
     pub eager: bool,
@@ -127,6 +131,7 @@ impl ModelEntry {
             sampling: SamplingChoice::default(),
             built_in: false,
             context: None,
+            cache_type: None,
             eager: false,
             pinned: false,
             idle_unload_minutes: None,
@@ -217,6 +222,7 @@ impl ModelEntry {
         self.max_context = base.max_context;
         self.base |= base.base;
         self.context = self.context.or(base.context);
+        self.cache_type = self.cache_type.or(base.cache_type);
         self.chat_template = self.chat_template.take().or_else(|| base.chat_template.clone());
     }
 

@@ -193,7 +193,7 @@ impl Merged {
     }
 
     fn flags(&mut self, overrides: &Overrides) -> Result<(), ConfigError> {
-        let Overrides { host, port, models, mmproj: _, adapters: _, log, log_format, backend, threads, device, context } = overrides;
+        let Overrides { host, port, models, mmproj: _, adapters: _, log, log_format, backend, threads, device, context, cache_type } = overrides;
         let mut flags = Vec::new();
         let mut flag =
             |origin, section, key, value: Option<Value>| flags.extend(value.map(|value| Setting { origin, section, key, value }));
@@ -206,6 +206,7 @@ impl Merged {
         flag("--threads", "engine", "threads", threads.map(|threads| Value::new(None, threads as u64)));
         flag("--device", "engine", "device", device.map(|device| Value::new(None, u64::from(device))));
         flag("--context", "engine", "context", context.map(|context| Value::new(None, context.to_string())));
+        flag("--cache-type", "engine", "cache_type", cache_type.map(|kind| Value::new(None, kind.name())));
         flags.into_iter().try_for_each(|setting| self.set(setting))
     }
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::adapters::AdapterEntry;
+use super::cache_type::CacheType;
 use super::context::Context;
 use super::log::LogFormat;
 use super::mmproj::Mmproj;
@@ -33,4 +34,6 @@ pub struct Overrides {
     pub device: Option<u32>,
     /// `--context`
     pub context: Option<Context>,
+    /// `--cache-type`
+    pub cache_type: Option<CacheType>,
 }

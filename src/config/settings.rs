@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::adapters::AdapterEntry;
 use super::auth::Auth;
+use super::cache_type::CacheType;
 use super::context::Context;
 use super::drafts::Drafts;
 use super::entry::ModelEntry;
@@ -132,6 +133,8 @@ pub struct Engine {
     pub context: Context,
     /// Size of the KV cache [tokens]. 0: one context on the CPU, and as many as fit within `gpu_memory_fraction` on a GPU.
     pub kv_tokens: usize,
+    /// How the KV cache stores keys and values, unless the model's entry sets its own.
+    pub cache_type: CacheType,
     /// Time without requests after which a model gives back the memory of cached prompts [s].
     pub cache_idle_seconds: u64,
     /// Tokens per KV block: a power of two from 32 to 256, which every backend supports.

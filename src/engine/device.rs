@@ -1,9 +1,9 @@
 //! Defines [`Device`], on which models are computed, and [`Backend`], which finds devices.
 
-use super::{BackendKind, CacheGroup, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions, KernelsOn, StepSize};
+use super::{BackendKind, CacheGroup, CacheType, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions, KernelsOn, StepSize};
 use crate::program::{Program, Scope};
 use crate::rope::ropes;
-use model::Weights;
+use model::{ModelSpec, Weights};
 
 /// A device: the CPU or one GPU. Each backend implements this trait once and has a line in [`BACKENDS`](super::BACKENDS).
 pub trait Device {
@@ -63,6 +63,9 @@ pub trait Device {
     /// The defaults for options that leave the batch size open.
     fn default_load(&self) -> DefaultLoad;
 
+    /// The types of KV cache that the device has. The first one is its own, if no option names another.
+    fn cache_types(&self) -> &'static [CacheType];
+
     /// The share of the memory left by weights and scratch that the KV cache of one context may take, if no option sets the context's
     /// length.
     fn cache_share(&self, options: &EngineOptions) -> f64;
@@ -75,6 +78,28 @@ pub trait Device {
 
     /// Opens an engine over a model's mapped weights. `options` are filled.
     fn open(self: Box<Self>, weights: Weights, options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError>;
+}
+
+impl dyn Device + '_ {
+    /// The type of KV cache that the options choose.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] for a type that the device does not have.
+    pub fn cache_type(&self, options: &EngineOptions) -> Result<CacheType, EngineError> {
+        let all = self.cache_types();
+        let chosen = options.cache_type.unwrap_or(all[0]);
+        if all.contains(&chosen) {
+            return Ok(chosen);
+        }
+        let (name, known) = (self.describe()?.name, all.iter().map(|known| known.name()).collect::<Vec<_>>().join(" or "));
+        Err(EngineError::Unsupported(format!("a KV cache of {chosen} on {name}: cache_type there is auto or {known}; the CPU has all types")))
+    }
+
+    /// Replaces options that are left open by the device's defaults for a model.
+    pub(super) fn fill(&self, spec: &ModelSpec, options: &EngineOptions) -> Result<EngineOptions, EngineError> {
+        let cache_type = Some(self.cache_type(options)?);
+        Ok(EngineOptions { cache_type, ..options.filled_for(spec, self.default_load(), self.describe()?.memory) })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::device::{Budget, Device, DeviceInfo};
 use super::pool_blocks::{least_blocks, pool_blocks};
-use super::{BACKENDS, BackendKind, DeviceMemory, EngineError, EngineOptions};
+use super::{BACKENDS, BackendKind, CacheType, DeviceMemory, EngineError, EngineOptions};
 use model::{LayerSpec, RopeScaling, Weights};
 
 /// The memory that a model needs on a device, in bytes.
@@ -11,6 +11,8 @@ pub struct Footprint {
     pub backend: BackendKind,
     pub device: String,
     pub weights: u64,
+    /// How keys and values are stored.
+    pub cache_type: CacheType,
     /// The KV cache and the recurrent state that the options ask for. If `kv_tokens` is 0, the cache of one context.
     pub kv: u64,
     /// Activations, logits and sampling state: an upper estimate.
@@ -23,7 +25,8 @@ impl Footprint {
     fn new(backend: BackendKind, info: DeviceInfo, budget: Budget, options: &EngineOptions) -> Self {
         let blocks = pool_blocks(&budget.groups, options) as u64;
         let kv = budget.kv_block.saturating_mul(blocks).saturating_add(budget.state);
-        Self { backend, device: info.name, weights: budget.weights, kv, scratch: budget.scratch, memory: info.memory }
+        let cache_type = options.cache_type.unwrap_or_default();
+        Self { backend, device: info.name, weights: budget.weights, cache_type, kv, scratch: budget.scratch, memory: info.memory }
     }
 
     /// Adds a picture encoder, which runs on the same device if it can. `bytes`: its memory on a device of a backend.
@@ -43,15 +46,17 @@ impl Footprint {
     }
 }
 
-/// The footprint of a model on every device of this build's backends, the CPU first.
+/// The footprint of a model on every device of this build's backends that has the cache's type, the CPU first.
 pub fn footprints(weights: &Weights, options: &EngineOptions) -> Result<Vec<Footprint>, EngineError> {
     let mut all = Vec::new();
     for backend in BACKENDS.iter().rev() {
         // a backend without a driver has no devices
         for index in 0..(backend.count)().unwrap_or(0) {
             let Ok(device) = (backend.discover)(index) else { break };
-            let info = device.describe()?;
-            let options = options.filled_for(&weights.spec, device.default_load(), info.memory);
+            if device.cache_type(options).is_err() {
+                continue;
+            }
+            let (info, options) = (device.describe()?, device.fill(&weights.spec, options)?);
             let budget = device.budget(weights, &options)?;
             all.push(Footprint::new(backend.kind, info, budget, &options));
         }
@@ -64,7 +69,7 @@ pub fn footprints(weights: &Weights, options: &EngineOptions) -> Result<Vec<Foot
 /// # Errors
 /// If the device cannot tell the model's budget.
 pub fn least_bytes(device: &dyn Device, weights: &Weights, options: &EngineOptions) -> Result<u64, EngineError> {
-    let options = options.filled_for(&weights.spec, device.default_load(), device.describe()?.memory);
+    let options = device.fill(&weights.spec, options)?;
     let Budget { weights, kv_block, groups, state, scratch } = device.budget(weights, &options)?;
     let blocks = least_blocks(&groups, pool_blocks(&groups, &options), &options) as u64;
     Ok([scratch, state, kv_block.saturating_mul(blocks)].into_iter().fold(weights, u64::saturating_add))
@@ -90,7 +95,7 @@ pub fn longest_context(device: &dyn Device, weights: &Weights, options: &EngineO
         return Ok(most.min(options.kv_tokens.next_multiple_of(options.block_size.max(1))));
     }
     let memory = device.describe()?.memory;
-    let options = EngineOptions { context: most, ..options.clone() }.filled_for(&weights.spec, device.default_load(), memory);
+    let options = device.fill(&weights.spec, &EngineOptions { context: most, ..options.clone() })?;
     let budget = device.budget(weights, &options)?;
     let Some(memory) = memory else { return Ok(most.min(LEAST_CONTEXT)) };
     // Counts the memory of current caches as free, so that the context's length does not depend on when the model is loaded.

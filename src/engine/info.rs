@@ -84,12 +84,14 @@ pub struct KvCapacity {
     pub groups: Vec<CacheGroup>,
     /// The number of state slots. 0 if the model has no recurrent state.
     pub num_state_slots: usize,
+    /// How keys and values are stored.
+    pub cache_type: CacheType,
 }
 
 impl KvCapacity {
     /// A capacity for models without recurrent state, with one group whose rows see everything.
     pub fn blocks(num_blocks: usize, block_size: usize) -> Self {
-        Self { num_blocks, block_size, groups: vec![CacheGroup::default()], num_state_slots: 0 }
+        Self { num_blocks, block_size, groups: vec![CacheGroup::default()], num_state_slots: 0, cache_type: CacheType::default() }
     }
 
     /// The most blocks that a sequence of `num_tokens` tokens holds at once.
@@ -131,8 +133,6 @@ pub struct EngineInfo {
     pub index: u32,
     /// The bytes of a KV block in all layers.
     pub kv_block_bytes: u64,
-    /// How keys and values are stored.
-    pub cache_type: CacheType,
     /// The bytes of all weights, in the memory that the engine computes from.
     pub weight_bytes: u64,
     /// The part of `weight_bytes` that a decode step reads.

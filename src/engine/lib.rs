@@ -95,7 +95,7 @@ pub fn open(weights: Weights, options: &EngineOptions, kind: Option<BackendKind>
 /// # Errors
 /// The errors of [`open`].
 pub fn open_on(device: Box<dyn Device>, weights: Weights, options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
-    let options = options.filled_for(&weights.spec, device.default_load(), device.describe()?.memory);
+    let options = device.fill(&weights.spec, options)?;
     let source = Source::of(&weights);
     let engine = device.open(weights, &options)?;
     // Confirms that what was copied or computed from the weights is what their file held.

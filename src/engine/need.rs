@@ -32,7 +32,7 @@ impl Need {
 /// If the device cannot tell the model's budget.
 pub fn need(device: &dyn Device, weights: &Weights, options: &EngineOptions) -> Result<Need, EngineError> {
     let info = device.describe()?;
-    let options = options.filled_for(&weights.spec, device.default_load(), info.memory);
+    let options = device.fill(&weights.spec, options)?;
     let budget = device.budget(weights, &options)?;
     let mut blocks = pool_blocks(&budget.groups, &options);
     // A GPU's cache starts small and grows as far as other models leave memory. On the CPU the whole cache counts, because its pages take

@@ -60,6 +60,10 @@ impl Device for Paced {
         DefaultLoad { max_slots: 16_384, max_batch_tokens: 1 << 16 }
     }
 
+    fn cache_types(&self) -> &'static [CacheType] {
+        &CacheType::ALL
+    }
+
     fn cache_share(&self, _options: &EngineOptions) -> f64 {
         0.25
     }
@@ -80,6 +84,7 @@ impl Device for Paced {
             block_size: options.block_size,
             groups,
             num_state_slots: if weights.spec.is_recurrent() { options.state_slots } else { 0 },
+            cache_type: options.cache_type.unwrap_or_default(),
         };
         let (step_time, max_slots, max_batch_tokens) = (self.step_time, options.max_slots, options.max_batch_tokens);
         let end = Instant::now();

@@ -50,7 +50,7 @@ pub use mmproj::{FoundEncoder, PictureEncoder, mmproj};
 pub use model_facts::ModelFacts;
 pub use model_memory::ModelMemory;
 pub use operators::ModelStatus;
-pub use options::{backend, default_sampling, engine_options};
+pub use options::{backend, cache_type, default_sampling, engine_options};
 pub use pull::{Pull, PullState, Waiting};
 pub use registry::{Loader, ModelInfo, Registry};
 pub use usage::KeepAlive;

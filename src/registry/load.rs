@@ -27,7 +27,7 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
     let device = engine::find_device(backend(config.engine.backend), config.engine.device).with_context(on_backend)?;
     let drafting = Drafting::of(config, entry, &file, &*device);
     let needs = |context: usize| {
-        let options = drafting.apply(EngineOptions { context, ..engine_options(&config.engine) });
+        let options = drafting.apply(EngineOptions { context, ..engine_options(&config.engine, entry) });
         file.need(&*device, &options).with_context(on_backend)
     };
     let FoundEncoder { encoder, notes } = mmproj(config, entry, path, &file.row_shape())?;
@@ -44,7 +44,7 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
     let need = needs(context)?;
     admission.make(&need, &free)?;
     let mmproj = encoder.map(|encoder| encoder.path);
-    let options = RunOptions { mmproj, share: entry.share.unwrap_or(1.0), ..run_options(config, &entry.id, context)? };
+    let options = RunOptions { mmproj, share: entry.share.unwrap_or(1.0), ..run_options(config, entry, context)? };
     let of_file = file.sampling();
     let options = with_drafts(options, drafting);
     let model = Arc::new(file.start(device, options).with_context(on_backend)?);
@@ -198,7 +198,7 @@ fn context(
         }
         config::Context::Tokens(tokens) => Ok(tokens),
         config::Context::Auto => {
-            let context = file.auto_context(device, &drafting.apply(engine_options(&config.engine)), beside)?;
+            let context = file.auto_context(device, &drafting.apply(engine_options(&config.engine, entry)), beside)?;
             if context < most {
                 tracing::info!("{id}: the context is {context} of the {most} tokens that the model was made for: set --context for more");
             }

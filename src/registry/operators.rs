@@ -27,6 +27,8 @@ pub struct ModelStatus {
     pub bytes: Option<ModelMemory>,
     pub context: Option<usize>,
     pub backend: Option<&'static str>,
+    /// How keys and values are stored.
+    pub cache_type: Option<&'static str>,
     /// Numbers of requests that use the base model, and that wait for it. Names over the same base model share both.
     pub num_requests: usize,
     pub num_waiting: usize,
@@ -93,6 +95,7 @@ impl ModelStatus {
             bytes: None,
             context: None,
             backend: None,
+            cache_type: None,
             num_requests: 0,
             num_waiting: 0,
             last_use: None,
@@ -121,6 +124,7 @@ fn status(base: &Base, variant: &ModelEntry) -> ModelStatus {
         bytes: of_load.map(|(loaded, _)| loaded.bytes),
         context: served.map(|served| variant.context_within(served)),
         backend: of_load.and_then(|(loaded, _)| Some(loaded.models.first()?.base.backend.name())),
+        cache_type: of_load.and_then(|(loaded, _)| Some(loaded.models.first()?.base.cache_type.name())),
         num_requests: of_load.map_or(0, |(_, usage)| usage.num_leases()),
         num_waiting: base.slot.num_waiting(),
         last_use: of_load.map(|(_, usage)| super::base::unix_seconds(usage.last().time)),

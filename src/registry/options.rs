@@ -6,21 +6,21 @@ use anyhow::ensure;
 
 use super::exit_on_fault;
 use config::{self, Config, ModelEntry};
-use engine::{BackendKind, EngineOptions, Resident};
+use engine::{BackendKind, CacheType, EngineOptions, Resident};
 use logits::SamplingChoice;
 use scheduler::{SchedulerOptions, Watchdog};
 use serving::RunOptions;
 
 /// The options of a model that is served with `context` tokens of context.
-pub fn run_options(config: &Config, name: &str, context: usize) -> anyhow::Result<RunOptions> {
+pub fn run_options(config: &Config, entry: &ModelEntry, context: usize) -> anyhow::Result<RunOptions> {
     let engine = &config.engine;
     let (kv, block) = (engine.kv_tokens, engine.block_size);
     let holds_context = kv == 0 || kv.next_multiple_of(block) >= context;
     ensure!(holds_context, "engine.kv_tokens is {kv}, which does not hold one context of {context} tokens");
     Ok(RunOptions {
         mmproj: None,
-        name: name.to_owned(),
-        engine: EngineOptions { context, ..engine_options(engine) },
+        name: entry.id.clone(),
+        engine: EngineOptions { context, ..engine_options(engine, entry) },
         scheduler: SchedulerOptions {
             max_batch_tokens: engine.max_batch_tokens,
             max_running: engine.max_running,
@@ -35,14 +35,15 @@ pub fn run_options(config: &Config, name: &str, context: usize) -> anyhow::Resul
     })
 }
 
-/// Converts the section `[engine]` to an engine's options, without the context, which depends on the model.
-pub fn engine_options(engine: &config::Engine) -> EngineOptions {
+/// Converts the section `[engine]` to an engine's options for the model of an entry, without the context, which depends on the model's file.
+pub fn engine_options(engine: &config::Engine, entry: &ModelEntry) -> EngineOptions {
     EngineOptions {
         threads: engine.threads,
         device: engine.device,
         kv_tokens: engine.kv_tokens,
         gpu_memory_fraction: engine.gpu_memory_fraction,
         block_size: engine.block_size,
+        cache_type: cache_type(entry.cache_type.unwrap_or(engine.cache_type)),
         max_slots: engine.max_running,
         max_batch_tokens: engine.max_batch_tokens,
         max_adapters: engine.max_adapters,
@@ -56,6 +57,16 @@ pub fn engine_options(engine: &config::Engine) -> EngineOptions {
 pub fn default_sampling(entry: &ModelEntry, of_file: SamplingChoice) -> SamplingChoice {
     let recommended = entry.made.as_ref().map_or_else(SamplingChoice::default, |made| made.recommended);
     if entry.built_in { of_file.or(entry.sampling) } else { entry.sampling.or(of_file).or(recommended) }
+}
+
+/// Converts the setting `engine.cache_type` (or the flag `--cache-type`) to the engine's type. None: the device's own.
+pub fn cache_type(cache_type: config::CacheType) -> Option<CacheType> {
+    match cache_type {
+        config::CacheType::Auto => None,
+        config::CacheType::F32 => Some(CacheType::F32),
+        config::CacheType::F16 => Some(CacheType::F16),
+        config::CacheType::Q8 => Some(CacheType::Q8),
+    }
 }
 
 fn resident(resident: config::Resident) -> Resident {
@@ -99,9 +110,10 @@ mod tests {
         let env = vec![("HOME".into(), "/home/u".into())];
         let mut config = Config::load_from(&ConfigSources { env, ..Default::default() }, &Overrides::default()).unwrap();
         config.engine.block_size = 16;
+        let entry = ModelEntry::new("m", config::Source::File { path: "m.gguf".into() });
         let mut kv_tokens = |tokens| {
             config.engine.kv_tokens = tokens;
-            run_options(&config, "m", 100).map(|options| options.engine.kv_tokens).map_err(|error| error.to_string())
+            run_options(&config, &entry, 100).map(|options| options.engine.kv_tokens).map_err(|error| error.to_string())
         };
         assert_eq!(kv_tokens(0), Ok(0));
         assert_eq!(kv_tokens(97), Ok(97), "97 tokens are rounded up to whole blocks, which hold 100");

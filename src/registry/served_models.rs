@@ -124,7 +124,7 @@ fn weights_of(config: &Config, models: &[ModelEntry], entry: &ModelEntry) -> Mod
         made: None,
         ..weights.clone()
     };
-    ModelEntry { context: entry.context, ..plain(base.unwrap_or(entry)) }
+    ModelEntry { context: entry.context, cache_type: entry.cache_type, ..plain(base.unwrap_or(entry)) }
 }
 
 /// Whether two names can share one load: the same file with the same options. A made model's file is that of the model it was made from.
@@ -137,7 +137,7 @@ fn shares_load(store: &Store, one: &ModelEntry, two: &ModelEntry) -> bool {
     };
     // A made model has links to the picture encoder of its origin.
     let same_pictures = one.mmproj == two.mmproj || is_stored(one) || is_stored(two);
-    one.context == two.context && one.base == two.base && same_pictures && (same_source || same_file())
+    one.context == two.context && one.cache_type == two.cache_type && one.base == two.base && same_pictures && (same_source || same_file())
 }
 
 /// Identifies a file regardless of its name: device and inode.

@@ -52,6 +52,11 @@ impl BlockManager {
         }
     }
 
+    /// How keys and values are stored, as a part of the keys of blocks.
+    pub fn format(&self) -> u64 {
+        self.capacity.cache_type as u64
+    }
+
     pub fn block_size(&self) -> usize {
         self.capacity.block_size
     }

@@ -244,21 +244,21 @@ impl Sequence {
         self.asked.max_tokens > 0
     }
 
-    fn cache_scope(&self) -> CacheScope {
-        CacheScope { salt: self.asked.cache_salt, ..CacheScope::default() }
+    fn cache_scope(&self, blocks: &BlockManager) -> CacheScope {
+        CacheScope { salt: self.asked.cache_salt, format: blocks.format(), ..CacheScope::default() }
     }
 
     /// Takes cached blocks and memory for the rest, see [`SequenceCache::take`].
     pub fn take_cache(&mut self, blocks: &mut BlockManager, headroom: usize) -> Option<PrefixHit> {
         let num_reusable = self.num_reusable(blocks.has_state());
-        let scopes = BlockScopes { of_all: self.cache_scope(), adapters: &self.asked.adapters };
+        let scopes = BlockScopes { of_all: self.cache_scope(blocks), adapters: &self.asked.adapters };
         let tokens = Tokens { prompt: &self.asked.prompt, generated: &self.generated };
         self.cache.take(blocks, tokens, scopes, num_reusable, headroom)
     }
 
     /// Registers the blocks of the first `num_tokens` tokens, see [`SequenceCache::commit`].
     pub fn commit_cache(&mut self, num_tokens: usize, blocks: &mut BlockManager) {
-        let scopes = BlockScopes { of_all: self.cache_scope(), adapters: &self.asked.adapters };
+        let scopes = BlockScopes { of_all: self.cache_scope(blocks), adapters: &self.asked.adapters };
         let scope = (scopes, self.client().tenant);
         let tokens = Tokens { prompt: &self.asked.prompt, generated: &self.generated };
         self.cache.commit(num_tokens, tokens, scope, blocks);

@@ -134,6 +134,7 @@ impl ModelFile {
         let spec = self.weights.spec.clone();
         let embeds = self.embeds();
         let (kind, index) = device.place();
+        let own_cache = device.cache_types().first().copied();
         let shared = SharedDevice::of(kind, index);
         let needed = engine::least_bytes(&*device, &self.weights, &options.engine)?;
         let room = shared.reserve_memory(needed, || Some(device.describe().ok()?.memory?.free));
@@ -141,6 +142,8 @@ impl ModelFile {
         let engine = engine::open_on(device, self.weights, &options.engine)?;
         drop(room);
         let (info, max_running, max_adapters) = (engine.info(), engine.max_slots(), engine.max_adapters());
+        let cache_type = engine.kv_capacity().cache_type;
+        let cache = if own_cache == Some(cache_type) { String::new() } else { format!("_{cache_type}") };
         let place = EncoderPlace { device: (kind, index), threads: options.engine.threads, max_batch_tokens: info.max_batch_tokens };
         let pictures = options.mmproj.map(|path| EncoderThread::start(&path, &spec, &self.tokenizer, place, &options.name)).transpose()?;
         #[cfg(feature = "faults")]
@@ -158,10 +161,11 @@ impl ModelFile {
                 Some(DeviceShare { device: shared, share: options.share, cache_idle: options.cache_idle }),
             ),
             backend: info.backend,
+            cache_type,
             pooling: Some(spec.pooling).filter(|&pooling| pooling != Pooling::Rank),
             embeds,
             ranking: self.ranking,
-            fingerprint: format!("fp_{BUILD}_{digest}_{}", info.backend),
+            fingerprint: format!("fp_{BUILD}_{digest}_{}{cache}", info.backend),
             max_running,
             pictures,
             weights,

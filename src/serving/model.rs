@@ -9,7 +9,7 @@ use super::options::Options;
 use super::pair_template::PairTemplate;
 use super::pictures::EncoderThread;
 use chat::Dialect;
-use engine::BackendKind;
+use engine::{BackendKind, CacheType};
 use grammar::Compiler;
 use logits::{SamplingChoice, SamplingParams};
 use model::ModelSpec;
@@ -26,13 +26,15 @@ pub struct BaseModel {
     pub grammars: Compiler,
     pub handle: Handle,
     pub backend: BackendKind,
+    /// How keys and values are stored.
+    pub cache_type: CacheType,
     /// How a text becomes a vector. None if the model ranks texts and has no embeddings.
     pub pooling: Option<Pooling>,
     /// Whether the model is meant for embeddings: it is an encoder, or its file says how vectors are pooled.
     pub embeds: bool,
     /// How pairs of texts are scored. None if the model does not rank.
     pub ranking: Option<PairTemplate>,
-    /// Identifies everything that answers depend on: this build, the model's contents and the backend.
+    /// Identifies everything that answers depend on: this build, the model's contents, the backend and the type of the cache.
     pub fingerprint: String,
     /// The most sequences that run at once.
     pub max_running: usize,

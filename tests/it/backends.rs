@@ -6,7 +6,7 @@ use std::thread;
 
 use crate::recorder::{Recorder, Seen};
 use engine::cpu::{CpuEngine, CpuOptions, Cut, simd};
-use engine::{self, BackendKind, Batch, Engine, EngineError, EngineOptions, Input, SlotInit, StepOutput};
+use engine::{self, BackendKind, Batch, CacheType, Engine, EngineError, EngineOptions, Input, SlotInit, StepOutput};
 use gguf::GgufFile;
 use logits::SamplingParams;
 use metrics::ModelMetrics;
@@ -28,6 +28,7 @@ fn options(num_blocks: usize) -> CpuOptions {
         num_blocks,
         least_blocks: num_blocks,
         block_size: 32,
+        cache_type: CacheType::F32,
         max_slots: 32,
         max_batch_tokens: 512,
         state_slots: 4,
@@ -241,6 +242,25 @@ fn logits_have_the_same_bits_at_any_load() {
     let dir = tempfile::tempdir().unwrap();
     let work = Work { vocab: 320, count: 16, longest: 150, tokens: 72, in_graphs: false };
     tiny_bits_do_not_depend_on_load(&on_cpu, dir.path(), "cpu", &["Q4_1", "Q5_0", "Q6_K", "F16", "IQ2_XS"], &work);
+}
+
+#[test]
+fn logits_have_the_same_bits_at_any_load_with_caches_of_fewer_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let work = Work { vocab: 320, count: 12, longest: 150, tokens: 40, in_graphs: false };
+    // a bias of keys, windows, experts, and keys that are not rotated
+    let models: Vec<_> = tiny_models(&["F16"]).into_iter().filter(|tiny| ["qwen2", "gemma3", "gpt2"].contains(&tiny.arch.name)).collect();
+    assert_eq!(models.len(), 3);
+    for (tiny, cache_type) in models.iter().flat_map(|tiny| [CacheType::F16, CacheType::Q8].map(|cache_type| (tiny, cache_type))) {
+        let name = format!("cpu-{cache_type}-{}", tiny.name());
+        let path = dir.path().join(format!("{name}.gguf"));
+        tiny.build().write(&path).unwrap();
+        let kernels = simd::dispatch::available()[0];
+        let open = |path: &Path, num_blocks: usize| -> Box<dyn Engine> {
+            Box::new(open(path, &CpuOptions { cache_type, ..options(num_blocks) }, kernels))
+        };
+        bits_do_not_depend_on_load(&open, &path, &name, &work);
+    }
 }
 
 #[test]

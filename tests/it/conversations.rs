@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::recorder::{Recorder, Seen};
+use engine::CacheType;
 use engine::cpu::{CpuEngine, CpuOptions, Cut, simd};
 use fixtures::architectures::architectures;
 use gguf::GgufFile;
@@ -55,6 +56,7 @@ impl Runner {
             num_blocks,
             least_blocks: num_blocks,
             block_size: 32,
+            cache_type: CacheType::F32,
             max_slots: 8,
             max_batch_tokens: 256,
             state_slots: 24,

@@ -31,6 +31,9 @@ pub struct AdminModel {
     /// `cpu` or `cuda`
     #[schema(required = true)]
     pub backend: Option<String>,
+    /// How the KV cache stores keys and values: `f32`, `f16` or `q8`. Null until the model is loaded.
+    #[schema(required = true)]
+    pub cache_type: Option<String>,
     /// Requests that use the load.
     pub requests_running: usize,
     /// Requests that wait for the load.
@@ -157,6 +160,7 @@ impl From<ModelStatus> for AdminModel {
             download: status.download.map(|(completed, total)| AdminDownload { completed, total }),
             context: status.context,
             backend: status.backend.map(str::to_owned),
+            cache_type: status.cache_type.map(str::to_owned),
             requests_running: status.num_requests,
             requests_waiting: status.num_waiting,
             loading_seconds: status.loading_seconds,

@@ -31,6 +31,7 @@ const EXAMPLES: &str = "Examples:
   penstock bench smollm2:135m --batch 1,8,64
   penstock bench a.gguf b.gguf                        two models in one table
   penstock bench model.gguf --context 0,8192,32000 --batch 1,16 --plot decode.svg
+  penstock bench model.gguf --context 8192 --cache-type q8
   penstock bench model.gguf --kernels=sm_90a --batch 1,8,64
   penstock bench model.gguf --mixed --requests 512 --at-once 8,32,128 --prompt 512 --gen 128 --json
   penstock bench model.gguf --mixed --at-once 1 --drafts ngram --accept 0.7 --draft-tokens 4";
@@ -162,7 +163,7 @@ impl BenchArgs {
         let copy = engine.copy_bandwidth();
         let chunk = self.prefill_chunk.unwrap_or(if info.backend == BackendKind::Cpu { CPU_CHUNK } else { GPU_CHUNK });
         let spec = engine.spec().clone();
-        let (step_tokens, mode) = (info.max_batch_tokens, self.mode());
+        let (step_tokens, mode, cache_type) = (info.max_batch_tokens, self.mode(), engine.kv_capacity().cache_type.name());
         let row = |context: Option<u32>, measured| Row::Steps(self.row(&spec, &info, copy, context, measured));
         let rows = match mode {
             "mixed" => self.mixed(engine, step_tokens)?,
@@ -183,6 +184,7 @@ impl BenchArgs {
             version: env!("CARGO_PKG_VERSION"),
             backend: info.backend.name(),
             device: info.device.clone(),
+            cache_type,
             prompt: (mode != "context").then_some(self.prompt),
             generated: self.generate,
             prefill_chunk: (!self.mixed).then_some(chunk),
@@ -260,6 +262,7 @@ impl BenchArgs {
             // The scheduler reserves an eighth for requests that run nothing yet.
             kv_tokens: context * (if self.mixed { (sequences * 5).div_ceil(4) } else { sequences }) as usize,
             block_size: BLOCK as usize,
+            cache_type: self.device.cache_type(),
             max_slots: self.slots() as usize,
             max_batch_tokens: max_batch_tokens as usize,
             draft_states: if self.drafts.is_some() { DRAFT_STATES } else { 0 },

@@ -17,6 +17,8 @@ pub struct Report {
     pub version: &'static str,
     pub backend: &'static str,
     pub device: String,
+    /// How the KV cache stores keys and values.
+    pub cache_type: &'static str,
     /// Tokens of each prompt. None if contexts are measured instead.
     pub prompt: Option<u32>,
     pub generated: u32,

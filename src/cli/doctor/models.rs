@@ -75,7 +75,7 @@ fn all(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::Result<(u64,
     let context = weights.spec.context_length.min(CONTEXT);
     let kv_tokens = context.next_multiple_of(config.engine.block_size);
     let draft_head = entry.drafts.unwrap_or(config.engine.drafts) == Drafts::Heads;
-    let options = EngineOptions { context, kv_tokens, draft_head, ..engine_options(&config.engine) };
+    let options = EngineOptions { context, kv_tokens, draft_head, ..engine_options(&config.engine, entry) };
     let found = mmproj(config, entry, path, &RowShape::of(&weights.spec))?;
     let facts = found.encoder.map(|encoder| encoder.facts);
     let encoder = |backend| facts.as_ref().map_or(0, |facts| facts.bytes_on(backend));

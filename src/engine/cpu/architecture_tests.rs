@@ -16,7 +16,11 @@ const ROUGH: &[&str] = &["gemma3n-dense", "gemma4-dense", "gemma4-moe"];
 const ROUGH_BOUND: f64 = 8e-3;
 
 /// The largest difference of a logit between a cache in float32 and one in fewer bits, in standard deviations of the row.
-const PACKED_BOUNDS: [(CacheType, f64); 2] = [(CacheType::F16, 1e-2), (CacheType::Q8, 1e-1)];
+const PACKED_BOUNDS: [(CacheType, f64); 2] = [(CacheType::F16, 5e-3), (CacheType::Q8, 9e-2)];
+
+/// Models that magnify what a cache rounds: an expert is chosen by scores that almost tie, or a state holds what attention wrote.
+const PACKED_ROUGH: &[&str] = &["gemma4-moe", "jamba-dense"];
+const PACKED_ROUGH_FACTOR: f64 = 8.0;
 
 fn engine(model: &Architecture, cache_type: CacheType) -> Result<CpuEngine, String> {
     let options = CpuOptions { context: 256, num_blocks: 8 * 16, max_batch_tokens: 256, cache_type, ..options() };
@@ -140,6 +144,7 @@ fn every_architecture_runs_with_a_cache_of_fewer_bits() {
         check_all(|model, prompts| {
             let mut whole = engine(model, CacheType::F32)?;
             let logits: Vec<_> = prompts.iter().map(|prompt| last_logits(&mut whole, prompt, prompt.len())).collect();
+            let bound = if PACKED_ROUGH.contains(&&*model.name) { PACKED_ROUGH_FACTOR * bound } else { bound };
             check(&mut engine(model, cache_type)?, bound, prompts, &logits)
         });
     }

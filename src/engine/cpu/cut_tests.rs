@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::testing::{open, options};
 use super::{CpuEngine, CpuOptions, Cut, simd};
-use crate::{Batch, Engine, Input, SlotInit, StepOutput};
+use crate::{Batch, CacheType, Engine, Input, SlotInit, StepOutput};
 use logits::SamplingParams;
 use model::testing::TinyModel;
 use model::{Arch, Experts, QUANTS};
@@ -107,6 +107,22 @@ fn shards_give_the_bits_of_the_whole() {
             for shards in [2, 4, 8] {
                 assert_eq!(of(shards), whole, "{} in {shards} shards ({})", tiny.name(), kernels.name);
             }
+        }
+    }
+}
+
+#[test]
+fn shards_give_the_bits_of_the_whole_with_a_cache_of_8_bits() {
+    let kernels = simd::dispatch::available()[0];
+    for tiny in [wide("llama"), wide("qwen2"), wide("gpt2")] {
+        let of = |cut: Cut| {
+            let options = CpuOptions { cut, cache_type: CacheType::Q8, ..options() };
+            bits(open(&tiny.build(), &options, kernels).unwrap())
+        };
+        let whole = of(Cut::default());
+        assert_ne!(whole, bits(engine(&tiny, &Cut::default(), kernels).unwrap()), "{}: 8 bits", tiny.name());
+        for cut in [Cut { shards: 2, ..Cut::default() }, Cut { shards: 8, ..Cut::default() }, Cut { shards: 4, starts: vec![1] }] {
+            assert_eq!(of(cut.clone()), whole, "{} {cut:?}", tiny.name());
         }
     }
 }

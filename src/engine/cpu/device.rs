@@ -11,7 +11,7 @@ use crate::device::{Budget, Device, DeviceInfo};
 use crate::info::weight_bytes;
 use crate::memory_ledger::cache_bytes;
 use crate::pool_blocks::{least_blocks, pool_blocks};
-use crate::{BackendKind, CacheGroup, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
+use crate::{BackendKind, CacheGroup, CacheType, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
 use model::{LayerSpec, Weights};
 
 /// The processor that this program runs on.
@@ -37,6 +37,10 @@ impl Device for Cpu {
     /// Small batches already fill a CPU: larger ones gain nothing.
     fn default_load(&self) -> DefaultLoad {
         DefaultLoad { max_slots: 32, max_batch_tokens: 512 }
+    }
+
+    fn cache_types(&self) -> &'static [CacheType] {
+        &CacheType::ALL
     }
 
     /// Leaves the rest to other models and programs. The system makes the cache resident as it fills.
@@ -136,7 +140,6 @@ fn host_memory(root: &Path) -> Option<DeviceMemory> {
 mod tests {
     use super::*;
     use super::super::layout::plain_layout;
-    use crate::CacheType;
     use crate::cpu::simd::attend::CacheLayout;
     use model::testing::TinyModel;
     use model::{Arch, ModelSpec};

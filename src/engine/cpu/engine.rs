@@ -91,6 +91,7 @@ impl CpuEngine {
             block_size: options.block_size,
             groups: CacheGroup::of(spec),
             num_state_slots: if spec.is_recurrent() { options.state_slots } else { 0 },
+            cache_type: options.cache_type,
         };
         let limits = Limits {
             max_context: kv.max_tokens().min(spec.max_positions().unwrap_or(usize::MAX)),
@@ -113,7 +114,7 @@ impl CpuEngine {
             device: format!("CPU ({})", kernels.name),
             index: 0,
             kv_block_bytes: whole_layout(&weights, options.cache_type)?.bytes(1, options.block_size).unwrap_or(u64::MAX),
-            cache_type: options.cache_type,
+
             weight_bytes,
             step_bytes,
             load_bandwidth: None,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::testing::{open, options};
-use super::{CpuEngine, simd};
-use crate::{Batch, Engine, Input, Sampled, SlotInit, StepOutput};
+use super::{CpuEngine, CpuOptions, simd};
+use crate::{Batch, CacheType, Engine, Input, Sampled, SlotInit, StepOutput};
 use gguf::GgufBuilder;
 use logits::{Logprobs, SamplingParams};
 use model::testing::TinyModel;
@@ -177,6 +177,51 @@ fn rows_are_rotated_by_three_positions() {
     assert_eq!(logits_at(&mut in_sections([8, 12, 12]), grid, 5), whole, "in chunks");
     let text = |i: u32| [i; 3];
     assert_eq!(logits_at(&mut in_sections([8, 12, 12]), text, 64), logits_at(&mut in_sections([32, 0, 0]), text, 64));
+}
+
+/// A model with keys whose bias is a hundred times larger than what differs between them, as Qwen2.5's are.
+fn with_large_bias(cache_type: CacheType) -> Rig {
+    let tiny = TinyModel { vocab_size: VOCAB as usize, ..TinyModel::new(Arch::by_name("qwen2").unwrap()) };
+    let mut file = tiny.build().kv("qwen2.rope.dimension_sections", vec![8i32, 12, 12]);
+    for layer in 0..tiny.num_layers {
+        let name = format!("blk.{layer}.attn_k.bias");
+        let bias = file.tensors.iter_mut().find(|tensor| tensor.name == name).unwrap();
+        for (i, element) in bias.bytes.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            *element = if i % 5 == 0 { 100.0f32 } else { -0.3 }.to_le_bytes();
+        }
+    }
+    Rig { engine: open(&file, &CpuOptions { cache_type, ..options() }, simd::dispatch::available()[0]).unwrap() }
+}
+
+#[test]
+fn a_large_bias_of_keys_costs_no_bits() {
+    let place = |i: u32| [i / 2, i / 3, i % 3];
+    for positions in [&place as &dyn Fn(u32) -> [u32; 3], &|i| [i; 3]] {
+        let logits = |cache_type, chunk| logits_at(&mut with_large_bias(cache_type), positions, chunk);
+        let (exact, packed) = (logits(CacheType::F32, 64), logits(CacheType::Q8, 64));
+        let worst = exact.iter().zip(&packed).map(|(&a, &b)| (f32::from_bits(a) - f32::from_bits(b)).abs()).fold(0.0, f32::max);
+        let largest = exact.iter().map(|&x| f32::from_bits(x).abs()).fold(0.0, f32::max);
+        assert!(worst > 0.0 && worst < 0.02 * largest, "{worst} of {largest}");
+        for chunk in [1, 5, 33] {
+            assert_eq!(logits(CacheType::Q8, chunk), packed, "in chunks of {chunk}");
+        }
+    }
+}
+
+#[test]
+fn a_cache_of_fewer_bits_takes_less_memory() {
+    let bytes = |arch: &str, cache_type| {
+        let tiny = TinyModel { num_kv_heads: 4, ..TinyModel::new(Arch::by_name(arch).unwrap()) };
+        let engine = open(&tiny.build(), &CpuOptions { cache_type, ..options() }, simd::dispatch::available()[0]).unwrap();
+        assert_eq!(engine.kv_capacity().cache_type, cache_type);
+        engine.info().kv_block_bytes
+    };
+    // two layers of four heads of 64 elements, for 32 tokens
+    let elements = 2 * 2 * 4 * 64 * 32;
+    let of = |arch| CacheType::ALL.map(|cache_type| bytes(arch, cache_type));
+    assert_eq!(of("llama"), [4 * elements, 2 * elements, elements * 34 / 32]);
+    // a cosine and a sine for each of 32 pairs
+    assert_eq!(of("qwen2"), [4 * elements, 2 * elements, elements * 34 / 32 + 64 * 4 * 32]);
 }
 
 #[test]

@@ -28,8 +28,8 @@ use super::pool_blocks::grown_blocks;
 use super::program::{Program, Scope};
 use super::rope::ropes;
 use super::{
-    Adapter, BackendKind, Batch, DefaultLoad, DeviceMemory, Encoder, Engine, EngineError, EngineInfo, EngineOptions, Input, KernelsOn,
-    KvCapacity, LoopLimits, LoopTimes, Masks, Resident, StepId, StepOutput, StepSize,
+    Adapter, BackendKind, Batch, CacheType, DefaultLoad, DeviceMemory, Encoder, Engine, EngineError, EngineInfo, EngineOptions, Input, KernelsOn, KvCapacity,
+    LoopLimits, LoopTimes, Masks, Resident, StepId, StepOutput, StepSize,
 };
 use adapters::AdapterSites;
 use batch::FlatBatch;
@@ -104,6 +104,10 @@ impl Device for Gpu {
     /// Smaller batches would leave a GPU idle.
     fn default_load(&self) -> DefaultLoad {
         DEFAULT_LOAD
+    }
+
+    fn cache_types(&self) -> &'static [CacheType] {
+        &[CacheType::F16]
     }
 
     fn cache_share(&self, options: &EngineOptions) -> f64 {
@@ -217,6 +221,7 @@ impl CudaEngine {
                 block_size: options.block_size,
                 groups: groups(&spec),
                 num_state_slots: if spec.is_recurrent() { options.state_slots } else { 0 },
+                cache_type: CacheType::F16,
             },
             num_backed,
             vocab_size: spec.vocab_size,
