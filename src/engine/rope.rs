@@ -78,17 +78,6 @@ impl Rope {
         self.positions.iter().map(|&position| position as u8)
     }
 
-    /// The elements of a pair.
-    pub fn elements(&self, pair: usize) -> [usize; 2] {
-        let pairs = self.frequencies.len();
-        match self.pairing {
-            RopePairing::Adjacent => [2 * pair, 2 * pair + 1],
-            RopePairing::Halves => [pair, pairs + pair],
-            RopePairing::Quarters if pair < pairs / 2 => [pair, pairs / 2 + pair],
-            RopePairing::Quarters => [pairs / 2 + pair, pairs + pair],
-        }
-    }
-
     /// Writes the cosines of a row's positions, then their sines [2, pairs].
     pub fn rotation(&self, positions: [u32; 3], out: &mut [f32]) {
         let (cos, sin) = out.split_at_mut(self.frequencies.len());
@@ -116,6 +105,16 @@ impl Rope {
                 rotate_halves(second, &cos[pairs / 2..], &sin[pairs / 2..]);
             }
         }
+    }
+}
+
+/// The elements of one of a head's pairs.
+pub fn pair_elements(pairing: RopePairing, pairs: usize, pair: usize) -> [usize; 2] {
+    match pairing {
+        RopePairing::Adjacent => [2 * pair, 2 * pair + 1],
+        RopePairing::Halves => [pair, pairs + pair],
+        RopePairing::Quarters if pair < pairs / 2 => [pair, pairs / 2 + pair],
+        RopePairing::Quarters => [pairs / 2 + pair, pairs + pair],
     }
 }
 
@@ -200,6 +199,25 @@ mod tests {
                 let turned = if i < DIM / 2 { -head[i + DIM / 2] } else { head[i - DIM / 2] };
                 let expected = f64::from(head[i]) * angle.cos() + f64::from(turned) * angle.sin();
                 assert!((f64::from(rotated[i]) - expected).abs() < 1e-6, "{sections:?}, element {i}: {} and {expected}", rotated[i]);
+            }
+        }
+    }
+
+    #[test]
+    fn the_elements_of_a_pair_are_those_that_are_rotated_together() {
+        for pairing in [RopePairing::Adjacent, RopePairing::Halves, RopePairing::Quarters] {
+            let rope = Rope { pairing, ..rope(None) };
+            for pair in 0..DIM / 2 {
+                // a quarter of a turn of this pair alone
+                let mut rotation = vec![1.0; DIM / 2];
+                rotation.resize(DIM, 0.0);
+                (rotation[pair], rotation[DIM / 2 + pair]) = (0.0, 1.0);
+                let mut head: Vec<f32> = (0..DIM).map(|i| i as f32 + 1.0).collect();
+                let before = head.clone();
+                rope.rotate(&mut head, &rotation);
+                let [a, b] = pair_elements(pairing, DIM / 2, pair);
+                assert_eq!((head[a], head[b]), (-before[b], before[a]), "{pairing:?}, pair {pair}");
+                assert_eq!((0..DIM).filter(|&i| head[i] != before[i]).count(), 2);
             }
         }
     }

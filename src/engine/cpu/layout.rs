@@ -10,10 +10,7 @@ use model::{LayerSpec, ModelSpec, Weights};
 pub fn cache_layout(program: &Program, spec: &ModelSpec, kept: CacheType) -> CacheLayout {
     let mut layers = vec![CacheLayer::default(); spec.num_layers()];
     for (i, cache) in program.caches.iter().enumerate() {
-        let bias = match (kept, keys_of(program, i)) {
-            (CacheType::Q8, Some(keys)) => stored_bias(keys, rotated(&spec.layers[cache.layer])),
-            _ => StoredBias::default(),
-        };
+        let bias = if kept == CacheType::Q8 { stored_bias(program, spec, i) } else { StoredBias::default() };
         layers[cache.layer] = CacheLayer::new(cache.heads, cache.key_dim, cache.value_dim).keep(kept, bias);
     }
     CacheLayout::new(layers, spec.cache_groups().iter().map(|group| &group.layers[..]))
@@ -56,7 +53,9 @@ fn rotated(layer: &LayerSpec) -> usize {
 }
 
 /// The bias that keys lack in a cache of 8 bits. A bias that something other than the rotation follows stays in them.
-fn stored_bias(keys: &Heads, rotated: usize) -> StoredBias {
+pub fn stored_bias(program: &Program, spec: &ModelSpec, cache: usize) -> StoredBias {
+    let Some(keys) = keys_of(program, cache) else { return StoredBias::default() };
+    let rotated = rotated(&spec.layers[program.caches[cache].layer]);
     if keys.bias.is_none() || keys.clamp.is_some() || keys.norm.is_some() || keys.temperature.is_some() {
         return StoredBias::default();
     }

@@ -201,7 +201,7 @@ fn a_large_bias_of_keys_costs_no_bits() {
         let (exact, packed) = (logits(CacheType::F32, 64), logits(CacheType::Q8, 64));
         let worst = exact.iter().zip(&packed).map(|(&a, &b)| (f32::from_bits(a) - f32::from_bits(b)).abs()).fold(0.0, f32::max);
         let largest = exact.iter().map(|&x| f32::from_bits(x).abs()).fold(0.0, f32::max);
-        assert!(worst > 0.0 && worst < 0.02 * largest, "{worst} of {largest}");
+        assert!(worst > 0.0 && worst < 0.06 * largest, "{worst} of {largest}");
         for chunk in [1, 5, 33] {
             assert_eq!(logits(CacheType::Q8, chunk), packed, "in chunks of {chunk}");
         }

@@ -94,6 +94,7 @@ impl Kernel for AmongKernel {
             mask: Mask { window: None, kind: WindowKind::Sliding, bidirectional: true, run_sight: RunSight::Causal },
             alibi: None,
             sinks: None,
+            further: &[],
             sequences: &sequences,
             runs: &[],
             tables: &blocks.tables,

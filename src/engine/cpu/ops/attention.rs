@@ -70,13 +70,14 @@ impl AttentionKernel {
             mask: Mask { window: op.window, kind: op.window_kind, bidirectional: op.bidirectional, run_sight: op.run_sight },
             alibi: op.alibi,
             sinks: self.sinks.as_deref(),
+            further: if kept.kept == CacheType::Q8 { self.stored.further() } else { &[] },
             sequences: step.sequences,
             runs: &step.batch.whole_runs,
             tables: &step.batch.block_tables[kept.group * tables..][..tables],
         };
         let [queries, results] = &mut b.padded;
         let q = if kept.kept == CacheType::Q8 {
-            self.stored.prepare_queries((step.pool, step.ropes), &kept, &b.q, queries);
+            self.stored.prepare_queries((step.pool, step.weights.spec.rope_pairing), &kept, &b.q, queries);
             queries
         } else if kept.key_dim == dim {
             &b.q

@@ -7,6 +7,7 @@ mod elementwise;
 mod embed;
 mod experts;
 mod heads;
+mod key_bias;
 mod linear;
 mod mix;
 mod norm;

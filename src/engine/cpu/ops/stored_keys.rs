@@ -4,31 +4,44 @@
 //! rotation is R, and the bias b, a query's product is q · k + q · R b. The second part is a sum over the rotation's pairs,
 //! cos · (q₀ b₀ + q₁ b₁) + sin · (q₁ b₀ − q₀ b₁), so queries bring these two factors of each pair, and the cache holds cosines and sines.
 
-use super::super::layout::keys_of;
+use std::ops::Range;
+
+use super::super::layout::{keys_of, stored_bias};
 use super::super::simd::attend::CacheLayer;
 use super::super::simd::packing::rotate;
 use super::super::simd::pool::ThreadPool;
 use super::super::simd::rows::Rows;
+use super::key_bias::KeyBias;
 use super::step::Step;
 use super::tensors::Tensors;
 use crate::program::Attention;
-use crate::rope::Rope;
+use crate::rope::pair_elements;
+use model::RopePairing;
 
 /// The keys of a cache that an attention reads.
 pub struct StoredKeys {
     /// Elements per key.
     dim: usize,
-    /// [kv_heads · dim] the bias of the layer that writes them. Empty if they have none.
-    bias: Vec<f32>,
+    taken: KeyBias,
     /// The first element that is rotated.
     first: usize,
+    /// The rows of the cache's rotations that queries have factors for: cosines, then sines.
+    further: Vec<u32>,
 }
 
 impl StoredKeys {
     pub fn new(op: &Attention, tensors: &Tensors) -> Self {
-        let keys = keys_of(tensors.program, op.cache);
-        let bias = keys.and_then(|keys| tensors.optional(keys.bias)).unwrap_or_default();
-        Self { dim: op.queries.dim, bias, first: keys.and_then(|keys| keys.rope).map_or(0, |(_, first)| first) }
+        let first = keys_of(tensors.program, op.cache).and_then(|keys| keys.rope).map_or(0, |(_, first)| first);
+        let taken = KeyBias::new(op.cache, tensors);
+        let all = stored_bias(tensors.program, &tensors.weights.spec, op.cache).pairs;
+        let cosines = taken.pairs.iter().map(|&pair| pair as u32);
+        let further = cosines.clone().chain(cosines.map(|row| all as u32 + row)).collect();
+        Self { dim: op.queries.dim, taken, first, further }
+    }
+
+    /// The rows of the cache's rotations that queries have factors for.
+    pub fn further(&self) -> &[u32] {
+        &self.further
     }
 
     /// Takes the bias off finished keys, and rotates them [num_tokens, kv_heads · dim].
@@ -37,8 +50,8 @@ impl StoredKeys {
         out.reshape(keys.num_rows(), keys.width());
         out.for_each(step.pool, |i, row| {
             row.copy_from_slice(keys.row(i));
-            if layer.bias.len() > 0 {
-                let mut bias = self.bias.clone();
+            if !self.taken.bias.is_empty() {
+                let mut bias = self.taken.bias.clone();
                 if layer.bias.pairs > 0 {
                     let (rope, rotation) = (&ropes[layer.bias.rope], rotations[layer.bias.rope].row(i));
                     bias.chunks_exact_mut(self.dim).for_each(|head| rope.rotate(&mut head[self.first..], rotation));
@@ -50,8 +63,9 @@ impl StoredKeys {
     }
 
     /// Rotates queries as their keys were, and appends the factors of the bias [num_tokens, heads · query_dim].
-    pub fn prepare_queries(&self, (pool, ropes): (&mut ThreadPool, &[Rope]), layer: &CacheLayer, q: &Rows, out: &mut Rows) {
-        let (dim, query_dim, num_heads) = (self.dim, layer.query_dim(), q.width() / self.dim);
+    pub fn prepare_queries(&self, (pool, pairing): (&mut ThreadPool, RopePairing), layer: &CacheLayer, q: &Rows, out: &mut Rows) {
+        let (dim, num_heads) = (self.dim, q.width() / self.dim);
+        let query_dim = layer.key_dim + self.further.len() + usize::from(layer.bias.has_rest);
         let group = num_heads / layer.num_kv_heads;
         out.reshape(q.num_rows(), num_heads * query_dim);
         out.for_each(pool, |i, row| {
@@ -59,25 +73,24 @@ impl StoredKeys {
                 to[..dim].copy_from_slice(q);
                 rotate(&mut to[..dim]);
                 to[dim..layer.key_dim].fill(0.0);
-                if layer.bias.len() > 0 {
-                    self.factors(ropes, layer, (q, &self.bias[h / group * dim..][..dim]), &mut to[layer.key_dim..]);
+                if query_dim > layer.key_dim {
+                    self.factors(pairing, layer, (q, &self.taken.bias[h / group * dim..][..dim]), &mut to[layer.key_dim..]);
                 }
             }
         });
     }
 
     /// Writes a query's factors of cosines, then of sines, then of 1.
-    fn factors(&self, ropes: &[Rope], layer: &CacheLayer, (q, bias): (&[f32], &[f32]), out: &mut [f32]) {
-        let pairs = layer.bias.pairs;
-        let of = |element: usize| (q[self.first + element], bias[self.first + element]);
-        for pair in 0..pairs {
-            let [(q0, b0), (q1, b1)] = ropes[layer.bias.rope].elements(pair).map(of);
-            (out[pair], out[pairs + pair]) = (q0 * b0 + q1 * b1, q1 * b0 - q0 * b1);
+    fn factors(&self, pairing: RopePairing, layer: &CacheLayer, (q, bias): (&[f32], &[f32]), out: &mut [f32]) {
+        let (pairs, taken) = (layer.bias.pairs, self.taken.pairs.len());
+        for (i, &pair) in self.taken.pairs.iter().enumerate() {
+            let [(q0, b0), (q1, b1)] = pair_elements(pairing, pairs, pair).map(|at| (q[self.first + at], bias[self.first + at]));
+            (out[i], out[taken + i]) = (q0 * b0 + q1 * b1, q1 * b0 - q0 * b1);
         }
         if layer.bias.has_rest {
-            let product = |range: std::ops::Range<usize>| q[range.clone()].iter().zip(&bias[range]).map(|(q, b)| q * b).sum::<f32>();
+            let product = |range: Range<usize>| q[range.clone()].iter().zip(&bias[range]).map(|(q, b)| q * b).sum::<f32>();
             let rotated = if pairs > 0 { self.first..self.first + 2 * pairs } else { 0..0 };
-            out[2 * pairs] = product(0..rotated.start) + product(rotated.end..self.dim);
+            out[2 * taken] = product(0..rotated.start) + product(rotated.end..self.dim);
         }
     }
 }

@@ -15,10 +15,12 @@ pub use super::kv_cache::{CacheLayer, CacheLayout, KvCache, StoredBias};
 const TASK: usize = TILES * TILE;
 
 impl Kernels {
-    /// Attends with each sequence's rows over its cached blocks. Queries have the layer's [`CacheLayer::query_dim`].
+    /// Attends with each sequence's rows over its cached blocks. A query has the elements of a key, and its factors of
+    /// what stored keys lack.
     pub fn attend(&self, q: &Rows, out: &mut Rows, pool: &mut ThreadPool, a: &Attend) {
         let layer = *a.cache.layer(a.layer);
-        let (heads, dim, value_dim) = (a.num_heads, layer.query_dim(), layer.value_dim);
+        let (heads, dim, value_dim) = (a.num_heads, a.query_dim(), layer.value_dim);
+        assert!(a.further.iter().all(|&row| (row as usize) < 2 * layer.bias.pairs), "rotations exist");
         assert!(q.width() >= heads * dim && out.width() >= heads * value_dim && q.num_rows() == out.num_rows(), "shapes match");
         assert!(a.sinks.is_none_or(|sinks| sinks.len() == heads), "shapes match");
         let group = heads / layer.num_kv_heads;
@@ -129,6 +131,9 @@ pub struct Attend<'a> {
     pub alibi: Option<f32>,
     /// Each head's score of a key without a value.
     pub sinks: Option<&'a [f32]>,
+    /// The rows of the cache's rotations that queries have factors for, behind the elements of a key. A last factor is for elements that are
+    /// not rotated, if there are any.
+    pub further: &'a [u32],
     pub sequences: &'a [SequenceRows],
     /// The rows of each whole run, in order: the first one and their number.
     pub runs: &'a [(u32, u32)],
@@ -137,8 +142,14 @@ pub struct Attend<'a> {
 }
 
 impl Attend<'_> {
+    /// The floats per head of a query.
+    fn query_dim(&self) -> usize {
+        let layer = self.cache.layer(self.layer);
+        layer.key_dim + self.further.len() + usize::from(layer.bias.has_rest)
+    }
+
     fn scoring(&self, layer: &CacheLayer) -> Scoring {
-        Scoring { key_dim: layer.query_dim(), value_dim: layer.value_dim, scale: self.scale, soft_cap: self.soft_cap }
+        Scoring { key_dim: self.query_dim(), value_dim: layer.value_dim, scale: self.scale, soft_cap: self.soft_cap }
     }
 
     fn table(&self, i: usize) -> &[u32] {
@@ -187,7 +198,7 @@ fn head(a: &Attend, kv_head: usize, blocks: &[u32]) -> Head {
 }
 
 /// A head of the cache in fewer bits.
-fn packed_head(a: &Attend, kv_head: usize, blocks: &[u32]) -> PackedHead {
+fn packed_head<'a>(a: &Attend<'a>, kv_head: usize, blocks: &[u32]) -> PackedHead<'a> {
     let (layer, cache) = (a.cache.layer(a.layer), a.cache);
     let starts = layer.starts(kv_head, cache.block_size);
     PackedHead {
@@ -199,7 +210,7 @@ fn packed_head(a: &Attend, kv_head: usize, blocks: &[u32]) -> PackedHead {
         values: starts.values,
         scales: (layer.kept == CacheType::Q8).then_some([starts.key_scales, starts.value_scales]),
         rotations: layer.rotations(cache.block_size),
-        pairs: layer.bias.pairs,
+        further: a.further,
         has_rest: layer.bias.has_rest,
         stored_dim: layer.key_dim,
         scoring: a.scoring(layer),

@@ -71,6 +71,7 @@ fn rows_see_the_keys_and_values_that_were_written_in_parallel() {
             mask,
             alibi: None,
             sinks: None,
+            further: &[],
             sequences: &sequences,
             runs: &[],
             tables: &batch.block_tables,
@@ -131,6 +132,15 @@ impl Stored {
         Self { cache, keys, values, rotations, dims }
     }
 
+    /// Every other rotation, so that some are left out.
+    fn further(&self) -> Vec<u32> {
+        (0..2 * self.cache.layer(0).bias.pairs as u32).step_by(2).collect()
+    }
+
+    fn query_dim(&self) -> usize {
+        self.cache.layer(0).key_dim + self.further().len() + usize::from(self.cache.layer(0).bias.has_rest)
+    }
+
     /// An element as the cache gives it back.
     fn kept(&self, row: &[f32], head: usize, (dim, at): (usize, usize)) -> f64 {
         let head = &row[head * dim..][..dim];
@@ -152,8 +162,8 @@ impl Stored {
         let score = |t: usize| {
             let key = (0..dim).map(|d| f64::from(q[d]) * self.kept(self.keys.row(t), kv_head, (dim, d))).sum::<f64>();
             let further = &q[layer.key_dim..];
-            let bias = self.rotations.row(t).iter().zip(further).map(|(a, b)| f64::from(a * b)).sum::<f64>();
-            let rest = if layer.bias.has_rest { f64::from(further[2 * layer.bias.pairs]) } else { 0.0 };
+            let bias = self.rotations.row(t).iter().step_by(2).zip(further).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+            let rest = if layer.bias.has_rest { f64::from(further[further.len() - 1]) } else { 0.0 };
             (0.25 * (key + bias + rest)).exp()
         };
         let weights: Vec<f64> = seen.clone().map(score).collect();
@@ -179,6 +189,7 @@ impl Stored {
             mask: Mask { window, kind: WindowKind::Sliding, bidirectional: false, run_sight: RunSight::Causal },
             alibi: None,
             sinks: None,
+            further: &self.further(),
             sequences: &sequences,
             runs: &[],
             tables: &tables,
@@ -200,10 +211,10 @@ fn check(kept: CacheType, dims: [usize; 2], block_size: usize, bias: StoredBias)
     let layer = CacheLayer::new(KV_HEADS, dims[0], dims[1]).keep(kept, bias);
     let stored = Stored::new(layer, dims, block_size, &mut random);
     let layer = *stored.cache.layer(0);
-    let mut q = rows_of(MANY, HEADS * layer.query_dim(), &mut random);
+    let mut q = rows_of(MANY, HEADS * stored.query_dim(), &mut random);
     for t in 0..MANY {
         // the padding of a query
-        q.row_mut(t).chunks_exact_mut(layer.query_dim()).for_each(|head| head[dims[0]..layer.key_dim].fill(0.0));
+        q.row_mut(t).chunks_exact_mut(stored.query_dim()).for_each(|head| head[dims[0]..layer.key_dim].fill(0.0));
     }
     for window in [None, Some(20)] {
         let mut first: Option<Vec<u32>> = None;
@@ -211,7 +222,7 @@ fn check(kept: CacheType, dims: [usize; 2], block_size: usize, bias: StoredBias)
             let name = format!("{kept} {dims:?} {window:?} ({})", kernels.name);
             let out = stored.attend(kernels, &q, window, MANY);
             for (t, h) in (0..MANY).step_by(7).flat_map(|t| (0..HEADS).map(move |h| (t, h))) {
-                let q = &q.row(t)[h * layer.query_dim()..][..layer.query_dim()];
+                let q = &q.row(t)[h * stored.query_dim()..][..stored.query_dim()];
                 let from = window.map_or(0, |window| (t + 1).saturating_sub(window));
                 let expected = stored.expected(q, h / (HEADS / KV_HEADS), from..t + 1);
                 for (got, expected) in out.row(t)[h * layer.value_dim..].iter().zip(expected) {
@@ -247,7 +258,7 @@ fn a_packed_cache_is_read_within_its_bounds() {
     for (kept, bias) in [(CacheType::F16, StoredBias::default()), (CacheType::Q8, StoredBias { rope: 0, pairs: 4, has_rest: true })] {
         let layer = CacheLayer::new(KV_HEADS, 24, 16).keep(kept, bias);
         let stored = Stored::new(layer, [24, 16], 32, &mut random);
-        let q = rows_of(MANY, HEADS * layer.query_dim(), &mut random);
+        let q = rows_of(MANY, HEADS * stored.query_dim(), &mut random);
         let portable = available().pop().unwrap();
         let out = stored.attend(portable, &q, None, 50);
         assert!((0..MANY).all(|i| out.row(i).iter().all(|x| x.is_finite())));
@@ -263,4 +274,63 @@ fn layers_of_a_group_share_their_rotations() {
     assert_eq!(layout.layers[0].rotations(32), layout.layers[2].rotations(32));
     // three layers of 2 · (32 + 2) bytes per token, and two rotations of 16 floats
     assert_eq!(layout.bytes(1, 32), Some(32 * (3 * 68 + 2 * 64)));
+}
+
+/// Run with `cargo test --release -p penstock-engine -- --ignored --nocapture attention_speed`. Prints one thread's time per layer, token of
+/// the context and K/V head, in nanoseconds: of a decode step, and of a prompt's row. The caches of all layers together exceed L3.
+#[test]
+#[ignore = "a measurement"]
+fn attention_speed() {
+    const LAYERS: usize = 12;
+    let biased = |pairs| StoredBias { rope: 0, pairs, has_rest: false };
+    let plain = CacheType::ALL.map(|kept| (kept, 0));
+    let mut pool = ThreadPool::new(1).unwrap();
+    for (dim, group, context) in [(64, 1, 16384), (64, 3, 8192), (64, 7, 8192), (128, 4, 8192), (128, 8, 8192), (64, 7, 512), (64, 3, 512)] {
+        for (kept, pairs) in plain.into_iter().chain([(CacheType::Q8, 4), (CacheType::Q8, dim / 2)]) {
+            let layers = vec![CacheLayer::new(1, dim, dim).keep(kept, biased(pairs)); LAYERS];
+            let all: Vec<usize> = (0..LAYERS).collect();
+            let mut cache = KvCache::new(CacheLayout::new(layers, std::iter::once(&all[..])), context / 32, 32).unwrap();
+            let mut random = Random(1);
+            let [k, v] = [0; 2].map(|_| rows_of(context, dim, &mut random));
+            let places: Vec<u32> = (0..context as u32).collect();
+            let places = Places::distinct(&places, context).unwrap();
+            (0..LAYERS).for_each(|layer| cache.write(&mut pool, layer, places, (&k, &v), [dim, dim]));
+            if pairs > 0 {
+                cache.write_rotations(&mut pool, 0, places, &rows_of(context, 2 * pairs, &mut random));
+            }
+            let tables: Vec<u32> = (0..context as u32 / 32).collect();
+            let further: Vec<u32> = (0..2 * pairs as u32).collect();
+            let mut time = |rows: usize| {
+                let sequences = [SequenceRows { first_row: 0, num_rows: rows, first_position: context - rows, end: context }];
+                let q = rows_of(rows, group * (dim + further.len()), &mut random);
+                let mut out = rows_of(rows, group * dim, &mut random);
+                let mut best = f64::MAX;
+                for _ in 0..7 {
+                    let start = std::time::Instant::now();
+                    for layer in 0..LAYERS {
+                        let a = Attend {
+                            cache: &cache,
+                            layer,
+                            num_heads: group,
+                            scale: 0.1,
+                            soft_cap: None,
+                            mask: Mask { window: None, kind: WindowKind::Sliding, bidirectional: false, run_sight: RunSight::Causal },
+                            alibi: None,
+                            sinks: None,
+                            further: &further,
+                            sequences: &sequences,
+                            runs: &[],
+                            tables: &tables,
+                        };
+                        available()[0].attend(&q, &mut out, &mut pool, &a);
+                    }
+                    best = best.min(start.elapsed().as_secs_f64());
+                }
+                best * 1e9 / (LAYERS * context * rows) as f64
+            };
+            let (decode, prompt) = (time(1), time(64));
+            let bias = if pairs > 0 { format!("less the bias of {pairs} pairs") } else { String::new() };
+            println!("head {dim:3}, {group} queries, {context:5} tokens: {kept} {decode:6.1} {prompt:6.1} {bias}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ pub const TILES: usize = 8;
 
 /// The parameters that all queries of a task share.
 #[derive(Clone, Copy)]
-pub struct PackedHead {
+pub struct PackedHead<'a> {
     /// Block 0 of the cache.
     pub cache: *const u8,
     /// Bytes from one block to the next.
@@ -27,8 +27,8 @@ pub struct PackedHead {
     /// The scales of q8. None: elements are float16.
     pub scales: Option<[usize; 2]>,
     pub rotations: usize,
-    /// The rotated pairs of a bias.
-    pub pairs: usize,
+    /// The rows of the rotations that follow the elements of a key.
+    pub further: &'a [u32],
     /// Whether a further element of every key is 1.
     pub has_rest: bool,
     /// Elements per stored key: a multiple of 16.
@@ -38,7 +38,7 @@ pub struct PackedHead {
 
 pub type PackedFn = unsafe fn(&PackedHead, &[Query], *mut f32);
 
-impl PackedHead {
+impl PackedHead<'_> {
     /// The floats of scratch memory that a task needs.
     pub const fn scratch(&self) -> usize {
         STEP * (self.scoring.key_dim + self.scoring.value_dim)
@@ -117,9 +117,9 @@ unsafe fn unpack_keys<I: Isa>(h: &PackedHead, block: *const u8, offset: usize, o
         }
         let mut out = out.add(h.stored_dim * STEP);
         let rotations = block.add(h.rotations).cast::<f32>().add(offset);
-        for row in 0..2 * h.pairs {
+        for &row in h.further {
             for c in (0..STEP).step_by(LANES) {
-                I::store(out.add(c), I::load(rotations.add(row * h.block_size + c)));
+                I::store(out.add(c), I::load(rotations.add(row as usize * h.block_size + c)));
             }
             out = out.add(STEP);
         }

@@ -36,13 +36,6 @@ pub struct StoredBias {
     pub has_rest: bool,
 }
 
-impl StoredBias {
-    /// The factors per query: two for each pair, and one for the elements that are not rotated.
-    pub const fn len(&self) -> usize {
-        2 * self.pairs + self.has_rest as usize
-    }
-}
-
 /// The data per token that a layer keeps in the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheLayer {
@@ -90,11 +83,6 @@ impl CacheLayer {
     pub fn has_shape_of(&self, other: &Self) -> bool {
         let shape = |layer: &Self| [layer.num_kv_heads, layer.key_dim, layer.value_dim];
         shape(self) == shape(other)
-    }
-
-    /// The floats per head of a query: a key's, and the factors of the bias.
-    pub const fn query_dim(&self) -> usize {
-        self.key_dim + self.bias.len()
     }
 
     /// Bytes per element, and per scale.
