@@ -85,7 +85,9 @@ mod tests {
 
     #[test]
     fn both_flags_name_the_same_backend() {
-        let of = |backend, device: &str| DeviceArgs { backend, device: device.parse().unwrap(), cache_type: config::CacheType::Auto }.backend(Backend::Auto).ok();
+        let of = |backend, device: &str| {
+            DeviceArgs { backend, device: device.parse().unwrap(), cache_type: config::CacheType::Auto }.backend(Backend::Auto).ok()
+        };
         assert_eq!(of(None, "1"), Some(Backend::Auto));
         assert_eq!(of(None, "cuda:1"), Some(Backend::Cuda));
         assert_eq!(of(Some(Backend::Cpu), "0"), Some(Backend::Cpu));

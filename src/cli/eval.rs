@@ -216,10 +216,16 @@ fn measure(ids: &[u32], tested: &mut Rows, mut reference: Option<&mut Rows>, sum
 
 fn text_of(report: &Report) -> String {
     let Report { model, backend, device, cache_type, context, chunks, figures, .. } = report;
-    let mut text = format!("{model}, {backend} backend on {device}, KV cache of {cache_type}\n{chunks} chunks of {context} tokens, {} measured\n", figures.tokens);
+    let mut text = format!(
+        "{model}, {backend} backend on {device}, KV cache of {cache_type}\n{chunks} chunks of {context} tokens, {} measured\n",
+        figures.tokens
+    );
     text += &format!("perplexity          {:.4} ± {:.4}\n", figures.perplexity, figures.perplexity_error);
     if let (Some(name), Some(cache), Some(against)) = (&report.reference, report.reference_cache, &figures.against) {
-        text += &format!("perplexity of the reference ({name}, KV cache of {cache})  {:.4} ± {:.4}\n", against.perplexity, against.perplexity_error);
+        text += &format!(
+            "perplexity of the reference ({name}, KV cache of {cache})  {:.4} ± {:.4}\n",
+            against.perplexity, against.perplexity_error
+        );
         text += &format!("KL divergence: mean {:.3e} ± {:.1e}\n", against.kl_mean, against.kl_error);
         let (median, p99, most) = (against.kl_median, against.kl_p99, against.kl_max);
         text += &format!("               median {median:.3e}, p99 {p99:.3e}, max {most:.3e}\n");

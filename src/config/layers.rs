@@ -193,7 +193,8 @@ impl Merged {
     }
 
     fn flags(&mut self, overrides: &Overrides) -> Result<(), ConfigError> {
-        let Overrides { host, port, models, mmproj: _, adapters: _, log, log_format, backend, threads, device, context, cache_type } = overrides;
+        let Overrides { host, port, models, mmproj: _, adapters: _, log, log_format, backend, threads, device, context, cache_type } =
+            overrides;
         let mut flags = Vec::new();
         let mut flag =
             |origin, section, key, value: Option<Value>| flags.extend(value.map(|value| Setting { origin, section, key, value }));

@@ -92,7 +92,9 @@ impl dyn Device + '_ {
             return Ok(chosen);
         }
         let (name, known) = (self.describe()?.name, all.iter().map(|known| known.name()).collect::<Vec<_>>().join(" or "));
-        Err(EngineError::Unsupported(format!("a KV cache of {chosen} on {name}: cache_type there is auto or {known}; the CPU has all types")))
+        Err(EngineError::Unsupported(format!(
+            "a KV cache of {chosen} on {name}: cache_type there is auto or {known}; the CPU has all types"
+        )))
     }
 
     /// Replaces options that are left open by the device's defaults for a model.
@@ -150,4 +152,70 @@ impl Backend {
 
 fn discover<D: Device + 'static>(index: u32) -> Result<Box<dyn Device>, EngineError> {
     Ok(Box::new(D::discover(index)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device whose caches are float16, as a GPU's are.
+    struct Halves;
+
+    impl Device for Halves {
+        fn count() -> Result<u32, EngineError> {
+            Ok(1)
+        }
+
+        fn discover(_index: u32) -> Result<Self, EngineError> {
+            Ok(Self)
+        }
+
+        fn place(&self) -> (BackendKind, u32) {
+            (BackendKind::Cuda, 0)
+        }
+
+        fn describe(&self) -> Result<DeviceInfo, EngineError> {
+            Ok(DeviceInfo { name: "GPU 0 (H200)".into(), memory: None })
+        }
+
+        fn default_load(&self) -> DefaultLoad {
+            DefaultLoad { max_slots: 1, max_batch_tokens: 1 }
+        }
+
+        fn cache_types(&self) -> &'static [CacheType] {
+            &[CacheType::F16]
+        }
+
+        fn cache_share(&self, _options: &EngineOptions) -> f64 {
+            1.0
+        }
+
+        fn cache_bytes(&self) -> u64 {
+            0
+        }
+
+        fn budget(&self, _weights: &Weights, _options: &EngineOptions) -> Result<Budget, EngineError> {
+            Err(EngineError::Unsupported("no models".into()))
+        }
+
+        fn open(self: Box<Self>, _weights: Weights, _options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
+            Err(EngineError::Unsupported("no models".into()))
+        }
+    }
+
+    #[test]
+    fn a_type_of_cache_that_a_device_lacks_is_refused_by_name() {
+        let of = |device: &dyn Device, cache_type| device.cache_type(&EngineOptions { cache_type, ..EngineOptions::default() });
+        for auto in [None, Some(CacheType::F16)] {
+            assert_eq!(of(&Halves, auto).unwrap(), CacheType::F16);
+        }
+        for (cache_type, name) in [(CacheType::Q8, "q8"), (CacheType::F32, "f32")] {
+            let error = of(&Halves, Some(cache_type)).unwrap_err().to_string();
+            let due = format!("unsupported: a KV cache of {name} on GPU 0 (H200): cache_type there is auto or f16; the CPU has all types");
+            assert_eq!(error, due);
+        }
+        let cpu = crate::cpu::Cpu;
+        assert_eq!(of(&cpu, None).unwrap(), CacheType::F32);
+        assert!(CacheType::ALL.iter().all(|&each| of(&cpu, Some(each)).unwrap() == each));
+    }
 }

@@ -35,7 +35,7 @@ pub fn run_options(config: &Config, entry: &ModelEntry, context: usize) -> anyho
     })
 }
 
-/// Converts the section `[engine]` to an engine's options for the model of an entry, without the context, which depends on the model's file.
+/// Converts the section `[engine]` to an engine's options for the model of an entry, without the context, which depends on the file.
 pub fn engine_options(engine: &config::Engine, entry: &ModelEntry) -> EngineOptions {
     EngineOptions {
         threads: engine.threads,

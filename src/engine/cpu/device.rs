@@ -71,7 +71,7 @@ impl Device for Cpu {
         let layout = whole_layout(weights, options.cache_type.unwrap_or_default())?;
         let kv_block = layout.bytes(1, options.block_size).unwrap_or(u64::MAX).saturating_add(head_block);
         let weights = weight_bytes(weights, |weight| weight.num_bytes() as u64).0.saturating_add(head_bytes);
-        
+
         let state = spec.state_bytes().saturating_mul(n(options.state_slots + options.draft_states));
         Ok(Budget { weights, kv_block, groups: CacheGroup::of(spec), state, scratch })
     }
@@ -138,8 +138,8 @@ fn host_memory(root: &Path) -> Option<DeviceMemory> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::super::layout::plain_layout;
+    use super::*;
     use crate::cpu::simd::attend::CacheLayout;
     use model::testing::TinyModel;
     use model::{Arch, ModelSpec};
@@ -150,7 +150,8 @@ mod tests {
         let bytes = |layout: CacheLayout, groups: &[CacheGroup]| layout.bytes(pool_blocks(groups, &options), options.block_size).unwrap();
         let whole: Vec<usize> = (0..spec.num_layers()).collect();
         let whole = CacheLayout::new(plain_layout(spec, CacheType::F32).layers, std::iter::once(&whole[..]));
-        [bytes(plain_layout(spec, CacheType::F32), &CacheGroup::of(spec)), bytes(whole, &[CacheGroup::default()])].map(|bytes| bytes as f64 / 1e9)
+        [bytes(plain_layout(spec, CacheType::F32), &CacheGroup::of(spec)), bytes(whole, &[CacheGroup::default()])]
+            .map(|bytes| bytes as f64 / 1e9)
     }
 
     #[test]

@@ -15,7 +15,8 @@ use crate::memory_ledger::CacheEntry;
 use crate::pool_blocks::grown_blocks;
 use crate::rope::ropes;
 use crate::{
-    Adapter, BackendKind, Batch, CacheGroup, CacheType, DraftRequest, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Progress, StepId, StepOutput,
+    Adapter, BackendKind, Batch, CacheGroup, CacheType, DraftRequest, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Progress,
+    StepId, StepOutput,
 };
 use logits::SamplingState;
 use model::{ModelSpec, Source, Weights};

@@ -28,8 +28,8 @@ use super::pool_blocks::grown_blocks;
 use super::program::{Program, Scope};
 use super::rope::ropes;
 use super::{
-    Adapter, BackendKind, Batch, CacheType, DefaultLoad, DeviceMemory, Encoder, Engine, EngineError, EngineInfo, EngineOptions, Input, KernelsOn, KvCapacity,
-    LoopLimits, LoopTimes, Masks, Resident, StepId, StepOutput, StepSize,
+    Adapter, BackendKind, Batch, CacheType, DefaultLoad, DeviceMemory, Encoder, Engine, EngineError, EngineInfo, EngineOptions, Input,
+    KernelsOn, KvCapacity, LoopLimits, LoopTimes, Masks, Resident, StepId, StepOutput, StepSize,
 };
 use adapters::AdapterSites;
 use batch::FlatBatch;

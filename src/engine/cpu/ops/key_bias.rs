@@ -50,8 +50,8 @@ impl KeyBias {
     }
 }
 
-/// An estimate of the squares of what differs between keys, summed over a head [kv_heads]. None if the keys' weights are not a matrix behind
-/// a norm.
+/// An estimate of the squares of what differs between keys, summed over a head [kv_heads]. None if the keys' weights are not a matrix
+/// behind a norm.
 fn differing(keys: &Heads, tensors: &Tensors) -> Option<Vec<f64>> {
     let ops = &tensors.program.ops;
     let attention = ops.iter().position(|step| matches!(&step.op, Op::Attention(op) if op.keys.as_ref() == Some(keys)))?;

@@ -131,8 +131,8 @@ pub struct Attend<'a> {
     pub alibi: Option<f32>,
     /// Each head's score of a key without a value.
     pub sinks: Option<&'a [f32]>,
-    /// The rows of the cache's rotations that queries have factors for, behind the elements of a key. A last factor is for elements that are
-    /// not rotated, if there are any.
+    /// The rows of the cache's rotations that queries have factors for, behind the elements of a key. A last factor is for elements that
+    /// are not rotated, if there are any.
     pub further: &'a [u32],
     pub sequences: &'a [SequenceRows],
     /// The rows of each whole run, in order: the first one and their number.

@@ -168,7 +168,8 @@ impl Stored {
         };
         let weights: Vec<f64> = seen.clone().map(score).collect();
         let sum: f64 = weights.iter().sum();
-        let of = |d: usize| seen.clone().zip(&weights).map(|(t, p)| p * self.kept(self.values.row(t), kv_head, (value_dim, d))).sum::<f64>();
+        let of =
+            |d: usize| seen.clone().zip(&weights).map(|(t, p)| p * self.kept(self.values.row(t), kv_head, (value_dim, d))).sum::<f64>();
         (0..value_dim).map(|d| of(d) / sum).collect()
     }
 
@@ -276,8 +277,8 @@ fn layers_of_a_group_share_their_rotations() {
     assert_eq!(layout.bytes(1, 32), Some(32 * (3 * 68 + 2 * 64)));
 }
 
-/// Run with `cargo test --release -p penstock-engine -- --ignored --nocapture attention_speed`. Prints one thread's time per layer, token of
-/// the context and K/V head, in nanoseconds: of a decode step, and of a prompt's row. The caches of all layers together exceed L3.
+/// Run with `cargo test --release -p penstock-engine -- --ignored --nocapture attention_speed`. Prints one thread's time per layer, token
+/// of the context and K/V head, in nanoseconds: of a decode step, and of a prompt's row. The caches of all layers together exceed L3.
 #[test]
 #[ignore = "a measurement"]
 fn attention_speed() {
@@ -285,7 +286,8 @@ fn attention_speed() {
     let biased = |pairs| StoredBias { rope: 0, pairs, has_rest: false };
     let plain = CacheType::ALL.map(|kept| (kept, 0));
     let mut pool = ThreadPool::new(1).unwrap();
-    for (dim, group, context) in [(64, 1, 16384), (64, 3, 8192), (64, 7, 8192), (128, 4, 8192), (128, 8, 8192), (64, 7, 512), (64, 3, 512)] {
+    for (dim, group, context) in [(64, 1, 16384), (64, 3, 8192), (64, 7, 8192), (128, 4, 8192), (128, 8, 8192), (64, 7, 512), (64, 3, 512)]
+    {
         for (kept, pairs) in plain.into_iter().chain([(CacheType::Q8, 4), (CacheType::Q8, dim / 2)]) {
             let layers = vec![CacheLayer::new(1, dim, dim).keep(kept, biased(pairs)); LAYERS];
             let all: Vec<usize> = (0..LAYERS).collect();

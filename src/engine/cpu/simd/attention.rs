@@ -29,15 +29,8 @@ pub struct Query {
 
 impl Query {
     /// No query: the place of one in a task.
-    pub const NONE: Self = Self {
-        q: std::ptr::null(),
-        out: std::ptr::null_mut(),
-        from: 0,
-        to: 0,
-        position: 0,
-        slope: 0.0,
-        sink: f32::NEG_INFINITY,
-    };
+    pub const NONE: Self =
+        Self { q: std::ptr::null(), out: std::ptr::null_mut(), from: 0, to: 0, position: 0, slope: 0.0, sink: f32::NEG_INFINITY };
 }
 
 /// How a query scores keys and sums values.

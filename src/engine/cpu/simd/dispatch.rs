@@ -7,8 +7,8 @@ use super::ops::{self, Gate, Sigmoidal};
 use super::scan::{self, DeltaArgs, ScanArgs};
 use super::{Dequant, Isa, scalar};
 
-/// The kernels of one instruction set. A function's conditions are those of the generic function of its name in `attention`, `attention_packed`, `linear`,
-/// `ops` or `scan`. A `Kernels` comes only from [`available`], so the processor has the instruction set.
+/// The kernels of one instruction set. A function's conditions are those of the generic function of its name in `attention`,
+/// `attention_packed`, `linear`, `ops` or `scan`. A `Kernels` comes only from [`available`], so the processor has the instruction set.
 pub struct Kernels {
     pub name: &'static str,
     pub(super) micro: &'static MicroTable,
