@@ -34,6 +34,7 @@ fn options(num_blocks: usize) -> CpuOptions {
         state_slots: 4,
         draft_states: 0,
         draft_head: false,
+        max_adapters: 4,
         cut: Cut::default(),
     }
 }

@@ -62,6 +62,7 @@ impl Runner {
             state_slots: 24,
             draft_states: 0,
             draft_head: false,
+            max_adapters: 4,
             cut: Cut::default(),
         };
         let engine = CpuEngine::new(weights, &options, simd::dispatch::available()[0]).unwrap();
