@@ -1,8 +1,8 @@
 // Low-rank changes of products: y += scale · B (A x), for the rows that ask for them (LoRA, arXiv 2106.09685).
 //
-// The numeric definition: a row's A x is a sum over columns, each thread of a block adding every 256th group of eight of them, float16
-// weights and inputs and float32 sums, then a tree over the lanes of a warp, then the warps in order. B's products are added in ascending order of the rank, one adapter after the
-// other in the order of the row's list. So a row's bits depend on that row alone.
+// The numeric definition: a row's A x is a sum over columns, each thread of a block adding every 256th group of eight of them, with float16
+// weights and inputs and float32 sums; then a tree over the lanes of a warp, then the warps in order. B's products are added in ascending
+// order of the rank, one adapter after the other in the order of the row's list. So a row's bits depend on that row alone.
 #pragma once
 
 #include <cuda_fp16.h>

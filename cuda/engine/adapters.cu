@@ -77,7 +77,8 @@ void Adapters::load(pen_model& m, uint32_t index, const pen_change* changes, uin
 // Writes a place's column of the table.
 void Adapters::show(pen_model& m, uint32_t index) {
   const std::vector<LowRank>& changes = places_[index].changes;
-  check(cudaMemcpy2DAsync(table_.as<LowRank>() + index, PEN_MAX_ADAPTERS * sizeof(LowRank), changes.data(), sizeof(LowRank), sizeof(LowRank),
+  LowRank* const column = table_.as<LowRank>() + index;
+  check(cudaMemcpy2DAsync(column, PEN_MAX_ADAPTERS * sizeof(LowRank), changes.data(), sizeof(LowRank), sizeof(LowRank),
                           changes.size(), cudaMemcpyHostToDevice, m.stream.handle),
         "copying an adapter's places");
   check(cudaStreamSynchronize(m.stream.handle), "loading an adapter");
