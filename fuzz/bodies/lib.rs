@@ -4,6 +4,7 @@
 //! A body returns normally for every input, whether the input is refused or used. It panics if the product breaks a promise, such as "text
 //! never becomes a control token".
 
+mod adapter;
 mod answer;
 mod config_files;
 mod engine_run;
@@ -60,8 +61,26 @@ pub const ANSWER: Target = Target { name: "answer", body: answer::body, seeds: s
 /// A Modelfile, or a template of Go's and what its translation renders.
 pub const MODELFILE: Target = Target { name: "modelfile", body: modelfile::body, seeds: seeds::modelfile };
 
-pub const TARGETS: [Target; 14] =
-    [GGUF, ENGINE, TOKENIZER, TOKENIZER_JSON, TEMPLATE, SCHEMA, GRAMMAR, REQUEST, PACKED, PICTURE, PULL, CONFIG, ANSWER, MODELFILE];
+/// An adapter in a GGUF file or in PEFT's folder.
+pub const ADAPTER: Target = Target { name: "adapter", body: adapter::body, seeds: seeds::adapter };
+
+pub const TARGETS: [Target; 15] = [
+    GGUF,
+    ENGINE,
+    TOKENIZER,
+    TOKENIZER_JSON,
+    TEMPLATE,
+    SCHEMA,
+    GRAMMAR,
+    REQUEST,
+    PACKED,
+    PICTURE,
+    PULL,
+    CONFIG,
+    ANSWER,
+    MODELFILE,
+    ADAPTER,
+];
 
 /// Ignores panics of llguidance, which catches its own panics and reports them as errors. A fuzzer would otherwise stop at the first one.
 pub fn let_compilers_panic() {

@@ -243,6 +243,41 @@ pub fn request() -> Vec<Vec<u8>> {
     bodies.iter().flat_map(one).collect()
 }
 
+pub fn adapter() -> Vec<Vec<u8>> {
+    let lora = |file: GgufBuilder, name: &str, [cols, rows]: [u64; 2]| {
+        let file = file.tensor_f32(&format!("{name}.lora_a"), &[cols, 2], &vec![0.1; 2 * cols as usize]);
+        file.tensor_f32(&format!("{name}.lora_b"), &[2, rows], &vec![0.1; 2 * rows as usize])
+    };
+    let head = GgufBuilder::new().kv("general.type", "adapter").kv("general.architecture", "llama").kv("adapter.type", "lora");
+    let file = lora(lora(head, "blk.0.attn_q.weight", [32, 32]), "token_embd.weight", [8, 32]).kv("adapter.lora.alpha", 4f32);
+    let table = GgufBuilder::new().kv("general.architecture", "controlvector").kv("controlvector.model_hint", "llama");
+    let vector = table.kv("controlvector.layer_count", 1i32).tensor_f32("direction.1", &[32], &[0.5; 32]);
+    let of = |file: GgufBuilder| [&[0], file.build().as_slice()].concat();
+    let folder = |config: Json, tensors: &[(&str, [usize; 2])]| {
+        let (mut header, mut at) = (serde_json::Map::new(), 0);
+        for (name, shape) in tensors {
+            let end = at + 4 * shape[0] * shape[1].max(1);
+            let shape = if shape[1] == 0 { json!([shape[0]]) } else { json!(shape) };
+            header.insert(format!("base_model.model.{name}"), json!({"dtype": "F32", "shape": shape, "data_offsets": [at, end]}));
+            at = end;
+        }
+        let header = Json::Object(header).to_string();
+        let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0x3d; at]].concat();
+        [&[1], joined(&[config.to_string().as_bytes(), &file]).as_slice()].concat()
+    };
+    let config = |dora: bool| {
+        json!({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "use_dora": dora, "use_rslora": true, "bias": "none",
+            "rank_pattern": {"q_proj": 2}, "alpha_pattern": {"layers.(0|1).x": 3}, "modules_to_save": null})
+    };
+    let (a, b, m) = ("lora_A.weight", "lora_B.weight", "lora_magnitude_vector");
+    let q = |end: &str| format!("model.layers.0.self_attn.q_proj.{end}");
+    let dora = [(q(a), [2, 32]), (q(b), [32, 2]), (q(m), [32, 0])];
+    let dora: Vec<_> = dora.iter().map(|(name, shape)| (name.as_str(), *shape)).collect();
+    let saved =
+        [("lm_head.weight", [8, 32]), ("model.embed_tokens.lora_embedding_A", [2, 8]), ("model.embed_tokens.lora_embedding_B", [32, 2])];
+    vec![of(file), of(vector), folder(config(true), &dora), folder(config(false), &saved)]
+}
+
 pub fn picture() -> Vec<Vec<u8>> {
     let data: Json = serde_json::from_str(&packed_text("images/decoding.json.gz")).expect("JSON");
     let file = |case: &Json| STANDARD.decode(case["file"].as_str().expect("a file")).expect("base64");
