@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::cpu::Cpu;
 use crate::pool_blocks::pool_blocks;
 use crate::{
-    Backend, BackendKind, Batch, Budget, CacheGroup, DefaultLoad, Device, DeviceInfo, DeviceMemory, Engine, EngineError, EngineInfo,
-    EngineOptions, KvCapacity, Masks, Sampled, StepId, StepOutput,
+    Backend, BackendKind, Batch, Budget, CacheGroup, CacheType, DefaultLoad, Device, DeviceInfo, DeviceMemory, Engine, EngineError,
+    EngineInfo, EngineOptions, KvCapacity, Masks, Sampled, StepId, StepOutput,
 };
 use logits::Logprobs;
 use model::{ModelSpec, Weights};
