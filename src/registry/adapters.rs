@@ -77,7 +77,8 @@ pub(super) fn check(config: &Config, served: &ServedModels, models: &[ModelEntry
         anyhow::ensure!(adapter.path.exists(), "adapter `{id}`: {}: no such file or folder", adapter.path.display());
         let names = std::iter::once(id).chain(&adapter.aliases);
         let found: Vec<_> = names.map(|name| (name, served.find(name).map(|(base, index)| &base.variants[index]))).collect();
-        if let Some((name, Some(other))) = found.iter().find(|(_, found)| found.is_some_and(|found| found.id != *id)) {
+        let is_other = |found: &ModelEntry| found.id != *id || found.adapter.is_none();
+        if let Some((name, Some(other))) = found.iter().find(|(_, found)| found.is_some_and(is_other)) {
             anyhow::bail!("adapter `{id}`: the name `{name}` also belongs to the model `{}`", other.id);
         }
         match (found.iter().any(|(_, found)| found.is_some()), adapter.of.as_deref()) {

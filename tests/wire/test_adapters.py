@@ -7,10 +7,17 @@ import time
 
 import pytest
 from harness import Server, cli, wait_until
-from tiny import Tiny
+from tiny import VOCAB, Tiny
 from tiny_adapter import write_lora, write_peft
 
 CHAT = "{% for m in messages %}{{ m.content }}{% endfor %}"
+# A token per character, so that texts have tokens.
+TOKENS = ["<unk>", "<s>", "</s>", *map(chr, range(33, 127)), "\u2581"]
+TOKENIZER = {
+    "tokenizer.chat_template": CHAT, "tokenizer.ggml.model": "llama",
+    "tokenizer.ggml.tokens": TOKENS + [f"<{i}>" for i in range(VOCAB - len(TOKENS))],
+    "tokenizer.ggml.scores": [0.0] * VOCAB, "tokenizer.ggml.token_type": [2, 3, 3] + [1] * (VOCAB - 3),
+}  # fmt: skip
 PROMPT = [5, 17, 42, 9, 88, 31, 7, 120, 3, 64]
 NAMES = ("base", "one", "two", "peft")
 
@@ -20,20 +27,21 @@ def files(tmp_path_factory):
     """A model, and its adapters `one` (a file, and a folder that says the same) and `two`."""
     folder = tmp_path_factory.mktemp("adapters")
     model = Tiny("llama")
-    model.write(folder / "base.gguf", metadata={"tokenizer.chat_template": CHAT})
+    model.write(folder / "base.gguf", metadata=TOKENIZER)
     write_lora(folder / "one.gguf", model, seed=1)
     write_peft(folder / "peft", model, seed=1)
     write_lora(folder / "two.gguf", model, seed=2)
     write_lora(folder / "other.gguf", Tiny("llama", hidden=96, heads=6), seed=3)
     write_lora(folder / "arch.gguf", Tiny("qwen2"), seed=3)
     (folder / "cut.gguf").write_bytes((folder / "one.gguf").read_bytes()[:-64])
+    paths = {name: f"{name}.gguf" for name in ("one", "two", "other", "arch", "cut")} | {"peft": "peft"}
+    entry = lambda name, path: f'[[adapters]]\nid = "{name}"\nof = "base"\npath = "{folder / path}"\n'
     (folder / "config.toml").write_text(
-        "".join(f'[[adapters]]\nid = "{name}"\nof = "base"\npath = "{folder / path}"\n'
-                for name, path in [("one", "one.gguf"), ("two", "two.gguf"), ("peft", "peft"), ("other", "other.gguf"), ("arch", "arch.gguf"), ("cut", "cut.gguf")])
-        + f'[[adapters]]\nid = "half"\naliases = ["one-half"]\nof = "base"\npath = "{folder / "one.gguf"}"\nscale = 0.5\n'
+        "".join(entry(name, path) for name, path in paths.items())
+        + f'{entry("half", "one.gguf")}aliases = ["one-half"]\nscale = 0.5\n'
         + f'[[models]]\nid = "second"\nsource = {{ type = "file", path = "{folder / "second.gguf"}" }}\n'
-    )  # fmt: skip
-    Tiny("llama", seed=9).write(folder / "second.gguf", metadata={"tokenizer.chat_template": CHAT})
+    )
+    Tiny("llama", seed=9).write(folder / "second.gguf", metadata=TOKENIZER)
     return folder
 
 
@@ -103,12 +111,12 @@ def test_the_name_of_an_adapter_answers_with_it(plain):
 
 
 @pytest.mark.parametrize("path, body", [
-    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "<1><2>"}], "max_tokens": 2}),
-    ("/v1/responses", {"input": "<1><2>", "max_output_tokens": 2}),
-    ("/v1/messages", {"messages": [{"role": "user", "content": "<1><2>"}], "max_tokens": 2}),
-    ("/api/chat", {"messages": [{"role": "user", "content": "<1><2>"}], "stream": False, "options": {"num_predict": 2}}),
-    ("/api/generate", {"prompt": "<1><2>", "stream": False, "options": {"num_predict": 2}}),
-    ("/tokenize", {"prompt": "<1><2>"}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "abc"}], "max_tokens": 2}),
+    ("/v1/responses", {"input": "abc", "max_output_tokens": 2}),
+    ("/v1/messages", {"messages": [{"role": "user", "content": "abc"}], "max_tokens": 2}),
+    ("/api/chat", {"messages": [{"role": "user", "content": "abc"}], "stream": False, "options": {"num_predict": 2}}),
+    ("/api/generate", {"prompt": "abc", "stream": False, "options": {"num_predict": 2}}),
+    ("/tokenize", {"prompt": "abc"}),
     ("/v1/embeddings", {"input": [PROMPT]}),
 ])  # fmt: skip
 def test_every_door_takes_the_name(server, path, body):
@@ -227,7 +235,10 @@ def test_keys_cover_adapters_and_only_operators_change_them(files, tmp_path):
         found = server.get("/v1/models/one", headers=bearer(limited)).json()
         assert found["root"] == "one.gguf", "a client learns no path"
         assert [adapter["name"] for adapter in server.get("/lora-adapters", headers=bearer(limited)).json()] == ["one"]
-        ask = lambda model, **more: server.post("/v1/completions", {"model": model, "prompt": [1], "max_tokens": 1, **more}, headers=bearer(limited))
+
+        def ask(model, **more):
+            return server.post("/v1/completions", {"model": model, "prompt": [1], "max_tokens": 1, **more}, headers=bearer(limited))
+
         assert ask("one").status == 200 and ask("two").status == 403
         assert ask("base", lora=[{"name": "one", "scale": 1}]).status == 200
         refused(ask("base", lora=[{"name": "two", "scale": 1}]), "may not use the model `two`", "lora", 403)
@@ -253,7 +264,8 @@ def test_mistakes_are_reported_at_start(files, args, words):
 
 
 def test_a_chat_in_the_terminal_takes_an_adapter(files):
-    ask = lambda *args: cli("run", "base.gguf", "--temperature", "0", "--max-tokens", "8", *args, "<1><2><3>", env=settings(files), cwd=files)
+    fixed = ("--temperature", "0", "--max-tokens", "8")
+    ask = lambda *args: cli("run", "base.gguf", *fixed, *args, "abc", env=settings(files), cwd=files)
     plain, adapted = ask(), ask("--adapter", "one.gguf")
     assert plain.returncode == adapted.returncode == 0, adapted.stderr
     assert plain.stdout != adapted.stdout
@@ -288,12 +300,18 @@ def test_more_adapters_than_places_and_memory_are_all_served(files, tmp_path):
 
 
 def test_running_and_waiting_adapters_are_told_to_gateways(server):
-    thread = threading.Thread(target=lambda: server.post("/v1/completions", {"model": "one", "prompt": PROMPT, "max_tokens": 200, "ignore_eos": True}))
-    seen = lambda: 'running_lora_adapters="one"' in server.get("/metrics").body.decode()
+    over = threading.Event()
+
+    def work():
+        while not over.is_set():
+            server.post("/v1/completions", {"model": "one", "prompt": PROMPT, "max_tokens": 200, "n": 16, "ignore_eos": True})
+
+    thread = threading.Thread(target=work)
     thread.start()
     try:
-        wait_until(seen, 30, "the adapter runs")
+        wait_until(lambda: 'running_lora_adapters="one"' in server.get("/metrics").body.decode(), 30, "the adapter runs")
     finally:
+        over.set()
         thread.join()
     gone = lambda: 'running_lora_adapters="",waiting_lora_adapters=""' in server.get("/metrics").body.decode()
     wait_until(gone, 10, "the request is over")
