@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// How keys and values are stored in the KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", try_from = "String")]
 pub enum CacheType {
     /// As the device does by itself: `f32` on the CPU, `f16` on a GPU.
     #[default]
@@ -33,6 +33,16 @@ impl FromStr for CacheType {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let all = [Self::Auto, Self::F32, Self::F16, Self::Q8];
-        all.into_iter().find(|known| known.name() == text).ok_or_else(|| "choose auto, f32, f16 or q8".into())
+        all.into_iter()
+            .find(|known| known.name() == text)
+            .ok_or_else(|| format!("`{}` is no type of KV cache: choose auto, f32, f16 or q8", text.escape_debug()))
+    }
+}
+
+impl TryFrom<String> for CacheType {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
     }
 }

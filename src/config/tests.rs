@@ -114,6 +114,7 @@ fn each_layer_overrides_the_one_before() {
         threads: Some(3),
         device: Some(2),
         context: Some(Context::Tokens(64)),
+        cache_type: Some(CacheType::Q8),
     };
     let config = Config::load_from(&scene.surroundings, &flags).unwrap();
     assert_eq!((config.server.host.to_string().as_str(), config.server.port), ("::1", 5));
@@ -122,7 +123,7 @@ fn each_layer_overrides_the_one_before() {
         (config.engine.backend, config.engine.threads, config.engine.context, config.engine.max_running),
         (Backend::Cpu, 3, Context::Tokens(64), 7)
     );
-    assert_eq!(config.engine.device, 2);
+    assert_eq!((config.engine.device, config.engine.cache_type), (2, CacheType::Q8));
 }
 
 #[test]

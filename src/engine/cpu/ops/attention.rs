@@ -1,11 +1,12 @@
 //! Attends over a sequence's cached keys and values.
 
 use super::super::simd::attend::{Attend, Mask};
+use super::super::simd::packing::rotate;
 use super::super::simd::rows::Rows;
 use super::buffers::AttentionBuffers;
 use super::heads::Finish;
 use super::step::{Kernel, Step};
-use super::stored_keys::StoredKeys;
+use super::stored_keys::{StoredKeys, prepare_values};
 use super::tensors::Tensors;
 use crate::CacheType;
 use crate::program::Attention;
@@ -41,7 +42,7 @@ impl AttentionKernel {
         let kept = *step.cache.layer(self.layer);
         let places = step.batch.places(kept.group);
         let dims = [keys.heads.dim, self.op.value_dim];
-        let AttentionBuffers { k, v, padded: [prepared, _], .. } = b;
+        let AttentionBuffers { k, v, padded: [prepared, values], .. } = b;
         if let Some(values) = &self.values {
             values.run(step, v);
         }
@@ -51,7 +52,8 @@ impl AttentionKernel {
         }
         if kept.kept == CacheType::Q8 {
             self.stored.prepare_keys(step, &kept, k, prepared);
-            return step.cache.write(step.pool, self.layer, places, (prepared, v), dims);
+            prepare_values(step.pool, [kept.num_kv_heads, self.op.value_dim], v, values);
+            return step.cache.write(step.pool, self.layer, places, (prepared, values), dims);
         }
         step.cache.write(step.pool, self.layer, places, (k, v), dims);
     }
@@ -76,7 +78,8 @@ impl AttentionKernel {
             tables: &step.batch.block_tables[kept.group * tables..][..tables],
         };
         let [queries, results] = &mut b.padded;
-        let q = if kept.kept == CacheType::Q8 {
+        let is_rotated = kept.kept == CacheType::Q8;
+        let q = if is_rotated {
             self.stored.prepare_queries((step.pool, step.weights.spec.rope_pairing), &kept, &b.q, queries);
             queries
         } else if kept.key_dim == dim {
@@ -88,12 +91,19 @@ impl AttentionKernel {
         };
         let has_row_per_head = step.buffers.has_row_per_head(op.out.buffer);
         if kept.value_dim == op.value_dim && !has_row_per_head {
-            return step.kernels.attend(q, out, step.pool, &a);
+            step.kernels.attend(q, out, step.pool, &a);
+            if is_rotated {
+                out.for_each(step.pool, |_, row| row[..heads * op.value_dim].chunks_exact_mut(op.value_dim).for_each(rotate));
+            }
+            return;
         }
         results.reshape(b.q.num_rows(), heads * kept.value_dim);
         step.kernels.attend(q, results, step.pool, &a);
         step.buffers.for_heads(step.pool, (out, op.out), [heads, op.value_dim], |i, head, to| {
             to.copy_from_slice(&results.row(i)[head * kept.value_dim..][..op.value_dim]);
+            if is_rotated {
+                rotate(to);
+            }
         });
     }
 }

@@ -1,4 +1,4 @@
-//! Prepares keys and queries for a cache of 8 bits.
+//! Prepares keys, values and queries for a cache of 8 bits.
 //!
 //! Keys are stored less their bias, which is often much larger than what differs between keys. With the key k + R b at a position, whose
 //! rotation is R, and the bias b, a query's product is q · k + q · R b. The second part is a sum over the rotation's pairs,
@@ -93,4 +93,14 @@ impl StoredKeys {
             out[2 * taken] = product(0..rotated.start) + product(rotated.end..self.dim);
         }
     }
+}
+
+/// Rotates finished values [num_tokens, kv_heads · value_dim]. The rotation is its own inverse, so rotating results gives those of the
+/// values themselves.
+pub fn prepare_values(pool: &mut ThreadPool, [heads, value_dim]: [usize; 2], values: &Rows, out: &mut Rows) {
+    out.reshape(values.num_rows(), heads * value_dim);
+    out.for_each(pool, |i, row| {
+        row.copy_from_slice(&values.row(i)[..heads * value_dim]);
+        row.chunks_exact_mut(value_dim).for_each(rotate);
+    });
 }

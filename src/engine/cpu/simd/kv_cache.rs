@@ -10,9 +10,9 @@
 //! | values | [kv_head, block_size, value_dim] | f32 | f16 | i8 |
 //! | their scales | [kv_head, block_size, ⌈value_dim / 32⌉] | | | f16 |
 //!
-//! With q8, keys are stored less their bias ([`StoredBias`]) and rotated ([`rotate`](super::packing::rotate)); whoever writes them has done
-//! both. What a bias has become at a position depends on the rotation there, so behind all layers a block has each rotation that biases
-//! went through: [cosines and sines of all pairs, block_size] in float32.
+//! With q8, keys are stored less their bias ([`StoredBias`]), and keys and values are rotated ([`rotate`](super::packing::rotate)); whoever
+//! writes them has done so. What a bias has become at a position depends on the rotation there, so behind all layers a block has each
+//! rotation that biases went through: [cosines and sines of all pairs, block_size] in float32.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
