@@ -46,3 +46,27 @@ fn read(path: &std::path::Path) {
         Err(error) => assert!(!error.to_string().contains('\u{1b}'), "names of others are harmless"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_adapters_of_the_model() {
+        for seed in crate::seeds::adapter() {
+            let [config, tensors] = sections(&seed[1..]);
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = match seed[0] {
+                0 => folder.path().join("adapter.gguf"),
+                _ => folder.path().to_owned(),
+            };
+            if seed[0] == 0 {
+                std::fs::write(&path, &seed[1..]).expect("a file");
+            } else {
+                std::fs::write(path.join("adapter_config.json"), config).expect("a file");
+                std::fs::write(path.join("adapter_model.safetensors"), tensors).expect("a file");
+            }
+            adapters::open(&path, &MODEL).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+}

@@ -5,7 +5,7 @@ use gguf::GgufFile;
 use model::{Weights, arch::Arch};
 
 use crate::budget::Budget;
-use crate::gguf_file::numbers;
+use crate::numbers::numbers;
 
 /// The directions in the order of their layers.
 ///

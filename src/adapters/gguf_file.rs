@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use engine::Adapter;
-use gguf::{GgufFile, TensorInfo};
-use model::{Quant, Weights};
+use gguf::GgufFile;
+use model::Weights;
 
-use crate::budget::Budget;
-use crate::{AdapterKind, OpenAdapter, control_vector, lora};
+use crate::open_adapter::{AdapterKind, OpenAdapter};
+use crate::{control_vector, lora};
 
 /// Opens a GGUF file.
 ///
@@ -34,28 +34,5 @@ fn refuse_other_formats(path: &Path) -> Result<(), String> {
             Err("is a pickle, which runs code when it is read: save the adapter as safetensors and give its folder".to_owned())
         }
         _ => Ok(()),
-    }
-}
-
-/// The numbers of a tensor as float32.
-///
-/// # Errors
-/// If the type is not one that engines compute with, or if a number is not finite.
-pub fn numbers(file: &GgufFile, tensor: &TensorInfo, budget: &mut Budget) -> Result<Vec<f32>, String> {
-    let Some(quant) = Quant::by_id(tensor.type_id) else {
-        return Err(format!("tensor {} is of type {}, expected F32, F16, BF16 or a quantised type", tensor.name, tensor.type_name()));
-    };
-    let count = usize::try_from(tensor.elements()).unwrap_or(usize::MAX);
-    let mut out = vec![0f32; budget.take(&tensor.name, [count, 1, 1])?];
-    (quant.dequantize)(file.data(tensor), &mut out);
-    check_finite(&tensor.name, &out)?;
-    Ok(out)
-}
-
-/// Refuses NaN and infinity.
-pub fn check_finite(name: &str, numbers: &[f32]) -> Result<(), String> {
-    match numbers.iter().position(|x| !x.is_finite()) {
-        Some(index) => Err(format!("tensor {name} holds {} at index {index}, expected finite numbers", numbers[index])),
-        None => Ok(()),
     }
 }

@@ -8,10 +8,10 @@ use engine::LowRank;
 use gguf::{GgufFile, TensorInfo};
 use model::Weights;
 
-use crate::OpenAdapter;
 use crate::assemble::Assembly;
 use crate::budget::Budget;
-use crate::gguf_file::numbers;
+use crate::numbers::numbers;
+use crate::open_adapter::{OpenAdapter, invocation_of};
 use crate::targets::{Shape, Targets};
 
 const TABLE: &str = "token_embd.weight";
@@ -90,7 +90,7 @@ fn invocation(file: &GgufFile, weights: &Weights) -> Result<Vec<u32>, String> {
     let Some(ids) = value.as_array().and_then(|array| array.ints()) else {
         return Err(format!("{key} is of type {}, expected an array of integers", value.type_name()));
     };
-    crate::invocation_of(key, &ids, weights)
+    invocation_of(key, &ids, weights)
 }
 
 /// The tensors with both halves, in the order of the file.

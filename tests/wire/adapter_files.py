@@ -72,7 +72,8 @@ def write_lora(path: Path, case: dict, name: str) -> None:
 def write_vector(path: Path, case: dict, name: str) -> None:
     layers = case["adapters"][name]["layers"]
     width = next(value for key, _, _, value in case["metadata"] if key.endswith(".embedding_length"))
-    kv = {"general.architecture": "controlvector", "controlvector.model_hint": case["architecture"], "controlvector.layer_count": len(layers)}
+    kv = {"general.architecture": "controlvector", "controlvector.model_hint": case["architecture"]}
+    kv["controlvector.layer_count"] = len(layers)
     write(path, kv, {f"direction.{i}": (F(0.3) * uniform(f"{name}/direction.{i}", [width]), F32) for i in layers})
 
 

@@ -6,9 +6,10 @@ use convert::Config;
 use model::Weights;
 use serde_json::Value;
 
+use super::files::{CONFIG, fault_of};
 use super::modules::Module;
 use super::pattern::Patterns;
-use super::{CONFIG, fault_of};
+use crate::open_adapter::invocation_of;
 
 /// The most bytes of the file. Those that list every module have about a megabyte.
 const MAX_BYTES: u64 = 4 << 20;
@@ -159,7 +160,7 @@ fn invocation(config: &Config, weights: &Weights) -> Result<Vec<u32>, String> {
     let Some((_, list)) = config.get(&[name]) else { return Ok(Vec::new()) };
     let ids: Option<Vec<i64>> = list.as_array().and_then(|items| items.iter().map(Value::as_i64).collect());
     match ids {
-        Some(ids) => crate::invocation_of(name, &ids, weights).map_err(|fault| format!("{CONFIG}: {fault}")),
+        Some(ids) => invocation_of(name, &ids, weights).map_err(|fault| format!("{CONFIG}: {fault}")),
         None => config.fault(name, "a list of token ids").map_err(fault_of),
     }
 }

@@ -1,9 +1,10 @@
 //! Reads the folders that PEFT writes: `adapter_config.json` and `adapter_model.safetensors`.
 //!
-//! PEFT names the modules of the checkpoint that it trained on. The converter's tables say in which tensors of a GGUF file these lie, and in
-//! which order their rows are there: files of `llama` hold the rows of queries and keys in another order.
+//! PEFT names the modules of the checkpoint that it trained on. The converter's tables say in which tensors of a GGUF file these lie, and
+//! in which order their rows are there: files of `llama` hold the rows of queries and keys in another order.
 
 mod config;
+mod files;
 mod gain;
 mod modules;
 mod pattern;
@@ -13,21 +14,19 @@ mod tests;
 
 use std::path::Path;
 
-use convert::{ConvertError, HeadSizes, ModulePart, Shard, classes_of, parts_of};
+use convert::{HeadSizes, ModulePart, Shard, classes_of, parts_of};
 use engine::LowRank;
 use model::Weights;
 
 use self::config::PeftConfig;
+use self::files::{CONFIG, TENSORS, fault_of};
 use self::modules::{Module, modules};
 use self::tensors::Tensors;
-use crate::OpenAdapter;
 use crate::assemble::Assembly;
 use crate::budget::Budget;
 use crate::lora::{check_rank, transposed};
+use crate::open_adapter::OpenAdapter;
 use crate::targets::{Placement, Shape, Targets};
-
-const CONFIG: &str = "adapter_config.json";
-const TENSORS: &str = "adapter_model.safetensors";
 
 /// A folder that is being read.
 struct Folder<'a> {
@@ -72,17 +71,6 @@ pub fn open(dir: &Path, weights: &Weights) -> Result<OpenAdapter, String> {
     let changes = folder.assembly.finish(&folder.targets.all, &mut folder.budget)?;
     weights.file.verify_unchanged().map_err(|error| error.fault)?;
     OpenAdapter::of_changes(changes, folder.config.invocation, folder.unused)
-}
-
-/// The fault of a file in the folder, with the file's name alone.
-fn fault_of(error: ConvertError) -> String {
-    match error {
-        ConvertError::File { path, fault } => {
-            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            format!("{name}: {fault}")
-        }
-        other => other.to_string(),
-    }
 }
 
 impl Folder<'_> {

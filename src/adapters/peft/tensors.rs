@@ -3,9 +3,9 @@
 use convert::{Shard, Tensor, float_type};
 use model::Quant;
 
-use super::fault_of;
+use super::files::fault_of;
 use crate::budget::Budget;
-use crate::gguf_file::check_finite;
+use crate::numbers::check_finite;
 
 /// The bytes that are read at a time.
 const PIECE: usize = 1 << 20;
