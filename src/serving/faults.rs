@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use engine::{
-    Batch, DeviceMemory, DraftRequest, Engine, EngineError, EngineInfo, KvCapacity, Masks, Progress, Sampled, StepId, StepOutput,
+    Adapter, Batch, DeviceMemory, DraftRequest, Engine, EngineError, EngineInfo, KvCapacity, LoopLimits, Masks, Progress, Sampled, StepId,
+    StepOutput,
 };
 use model::ModelSpec;
 
@@ -116,6 +117,38 @@ impl Engine for FaultyEngine {
 
     fn info(&self) -> EngineInfo {
         self.inner.info()
+    }
+
+    fn num_backed_blocks(&self) -> usize {
+        self.inner.num_backed_blocks()
+    }
+
+    fn resize_cache(&mut self, num_blocks: usize) -> Result<usize, EngineError> {
+        self.inner.resize_cache(num_blocks)
+    }
+
+    fn loop_limits(&self) -> Option<LoopLimits> {
+        self.inner.loop_limits()
+    }
+
+    fn end_loops(&mut self) {
+        self.inner.end_loops();
+    }
+
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
+
+    fn max_adapters(&self) -> usize {
+        self.inner.max_adapters()
+    }
+
+    fn load_adapter(&mut self, place: u32, adapter: &Adapter) -> Result<(), EngineError> {
+        self.inner.load_adapter(place, adapter)
+    }
+
+    fn unload_adapter(&mut self, place: u32) {
+        self.inner.unload_adapter(place);
     }
 
     fn memory(&self) -> Option<DeviceMemory> {

@@ -61,7 +61,7 @@ def test_the_cache_is_described(server):
     block_size, num_blocks = int(sample.labels["block_size"]), int(sample.labels["num_gpu_blocks"])
     assert block_size * num_blocks == 8192 and sample.labels["enable_prefix_caching"] == "True" and sample.value == 1
     (adapters,) = families(server)["vllm:lora_requests_info"].samples
-    assert adapters.labels == {"max_lora": "0", "running_lora_adapters": "", "waiting_lora_adapters": ""}
+    assert adapters.labels == {"max_lora": "16", "running_lora_adapters": "", "waiting_lora_adapters": ""}
 
 
 def test_the_build_the_process_and_the_models_are_described(server):
