@@ -118,6 +118,7 @@ mod tests {
                 loaded: false,
                 root: id.into(),
                 parent: None,
+                adapter: None,
                 sampling: None,
             })
         };
