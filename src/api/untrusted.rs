@@ -11,10 +11,10 @@ use http::field_schema::FieldSchema;
 use http::inflate::Encoding;
 use http::parse::{Meter, parse};
 use ollama::convert as ollama;
-use openai::convert::{chat as chats, completions, embeddings, infill, rerank, responses, schemas, tokens};
+use openai::convert::{chat as chats, completions, embeddings, infill, native, rerank, responses, schemas, tokens};
 
 /// The endpoints whose requests have a body.
-pub const ENDPOINTS: [&str; 15] = [
+pub const ENDPOINTS: [&str; 17] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/embeddings",
@@ -30,6 +30,8 @@ pub const ENDPOINTS: [&str; 15] = [
     "/api/embed",
     "/api/create",
     "/infill",
+    "/completion",
+    "/embedding",
 ];
 
 /// The largest tree of a body [bytes of memory].
@@ -60,6 +62,8 @@ fn schema(endpoint: &str) -> &'static FieldSchema {
         "/api/embed" => &ollama::schemas::EMBEDS,
         "/api/create" => &ollama::schemas::CREATES,
         "/infill" => &schemas::INFILLS,
+        "/completion" => &schemas::NATIVE_COMPLETIONS,
+        "/embedding" => &schemas::NATIVE_EMBEDDINGS,
         _ => &schemas::TEMPLATES,
     }
 }
@@ -73,6 +77,8 @@ fn read(endpoint: &str, body: &[u8], limits: &Limits) -> Result<Option<Conversat
         "/v1/completions" => completions::parse(&value, limits)?.prompts.into_iter().find_map(of_prompt),
         "/v1/embeddings" => embeddings::parse(&value)?.inputs.into_iter().find_map(of_prompt),
         "/infill" => infill::parse(&value, limits).map(|_| None)?,
+        "/completion" => native::parse(&value, limits).map(|_| None)?,
+        "/embedding" => native::embedding(&value).map(|_| None)?,
         "/v1/responses" => Some(responses::parse(&value, limits, &|_| None)?.conversation),
         "/tokenize" => match tokens::tokenize(&value, limits)?.of {
             tokens::Text::Chat { conversation, .. } => Some(*conversation),

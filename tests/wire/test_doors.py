@@ -29,12 +29,23 @@ def coder():
     ("POST", "/v1/classify"),
     ("POST", "/v1/chat/completions/render"),
     ("POST", "/v1/completions/render"),
+    ("POST", "/sleep?level=1"),
+    ("POST", "/wake_up"),
+    ("GET", "/is_sleeping"),
+    ("POST", "/reset_prefix_cache"),
+    ("POST", "/slots/0?action=save"),
 ])
 def test_what_the_server_does_not_do_is_refused_by_name(server, method, path):
     reply = server.request(method, path, {"model": MODEL, "input": "Hi"} if method == "POST" else None)
     assert reply.status == 501, (path, reply.body)
     assert reply.error["code"] == "not_implemented" and "is not supported: this server does not" in reply.error["message"]
     assert reply.headers["x-should-retry"] == "false", "the SDK does not try again"
+
+
+def test_lm_studios_own_api_is_refused_in_ollamas_words(server):
+    for method, path in (("GET", "/api/v0/models"), ("POST", "/api/v0/chat/completions"), ("POST", "/api/v1/chat")):
+        reply = server.request(method, path, {} if method == "POST" else None)
+        assert reply.status == 501 and "LM Studio's own API" in reply.json()["error"], (path, reply.body)
 
 
 def test_probes_of_vllm_and_sagemaker_are_answered(server):
@@ -172,6 +183,103 @@ def test_a_schema_may_stand_beside_the_type_of_a_format(server):
     assert reply.status == 200 and set(json.loads(reply.json()["choices"][0]["message"]["content"])) == {"a"}
     wrong = server.chat(response_format={"type": "json_schema", "schema": 5})
     assert wrong.error["param"] == "response_format.schema"
+
+
+PLAIN = {"prompt": "The capital of France is", "n_predict": 12, "temperature": 0}
+
+
+def completed(server, **fields):
+    reply = server.post("/completion", {**PLAIN, **fields})
+    assert reply.status == 200, reply.body
+    return reply.json()
+
+
+def test_a_text_is_continued_in_llamacpps_words(server):
+    told = completed(server)
+    same = server.complete(PLAIN["prompt"], max_tokens=12).json()
+    assert told["content"] == same["choices"][0]["text"] and told["model"] == MODEL, "without a name, the first model"
+    assert (told["index"], told["stop"], told["truncated"], told["tokens"]) == (0, True, False, [])
+    assert told["tokens_evaluated"] == same["usage"]["prompt_tokens"] and told["tokens_predicted"] == same["usage"]["completion_tokens"]
+    assert told["stop_type"] == ("limit" if same["choices"][0]["finish_reason"] == "length" else "eos")
+    assert told["has_new_line"] == ("\n" in told["content"]) and told["tokens_cached"] + told["timings"]["prompt_n"] == told["tokens_evaluated"]
+    settings = told["generation_settings"]
+    assert (settings["temperature"], settings["n_predict"], settings["stream"]) == (0, 12, False)
+    seeded = completed(server, seed=42, temperature=1.0)
+    assert seeded["generation_settings"]["seed"] == 42 and seeded["content"] == completed(server, seed=42, temperature=1.0)["content"]
+
+
+def test_a_continued_text_streams_with_its_tokens(server):
+    whole = completed(server, return_tokens=True)
+    *pieces, last = [json.loads(event) for event in sse_events(server.post("/completion", {**PLAIN, "stream": True}).body)]
+    assert not any(piece["stop"] for piece in pieces) and last["stop"] and "timings" not in pieces[0]
+    assert "".join(piece["content"] for piece in [*pieces, last]) == whole["content"]
+    assert sum((piece["tokens"] for piece in [*pieces, last]), []) == whole["tokens"] and len(whole["tokens"]) == whole["tokens_predicted"]
+    counted = [piece["tokens_predicted"] for piece in [*pieces, last]]
+    assert counted == sorted(counted) and counted[-1] == whole["tokens_predicted"]
+    texts = server.post("/detokenize", {"model": MODEL, "tokens": whole["tokens"]}).json()["content"]
+    assert texts.strip().startswith(whole["content"].strip())
+
+
+def test_prompts_come_as_texts_or_ids_and_several_at_once(server):
+    ids = server.post("/tokenize", {"model": MODEL, "prompt": PLAIN["prompt"]}).json()["tokens"]
+    alone = completed(server)["content"]
+    assert completed(server, prompt=ids)["content"] == completed(server, prompt=[PLAIN["prompt"]])["content"] == alone
+    both = completed(server, prompt=[PLAIN["prompt"], ids, "Once upon a time"])
+    assert [one["index"] for one in both] == [0, 1, 2] and both[0]["content"] == both[1]["content"] == alone != both[2]["content"]
+    events = [json.loads(event) for event in sse_events(server.post("/completion", {**PLAIN, "prompt": ["A", "B"], "stream": True}).body)]
+    for index, alone in enumerate(completed(server, prompt=["A", "B"])):
+        assert "".join(event["content"] for event in events if event["index"] == index) == alone["content"]
+        assert [event["stop"] for event in events if event["index"] == index].count(True) == 1
+
+
+def test_probabilities_stops_and_penalties_have_llamacpps_names(server):
+    told = completed(server, n_probs=3, return_tokens=True)
+    probabilities = told["completion_probabilities"]
+    assert [one["id"] for one in probabilities] == told["tokens"] and "".join(one["token"] for one in probabilities) == told["content"]
+    for one in probabilities:
+        assert len(one["top_logprobs"]) == 3 and one["top_logprobs"][0]["id"] == one["id"], "greedy takes the likeliest"
+        assert one["logprob"] == one["top_logprobs"][0]["logprob"] < 0 and bytes(one["bytes"]).decode() == one["token"]
+    word = told["content"].split()[1]
+    stopped = completed(server, stop=[word])
+    assert (stopped["stop_type"], stopped["stopping_word"]) == ("word", word) and word not in stopped["content"]
+    first = told["tokens"][0]
+    assert completed(server, logit_bias=[[first, False]], return_tokens=True)["tokens"][0] != first
+    assert completed(server, repeat_penalty=1.5)["generation_settings"]["repeat_penalty"] == 1.5
+    shaped = completed(server, json_schema={"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}, n_predict=60)
+    assert "a" in json.loads(shaped["content"])
+    assert completed(server, n_predict=0)["content"] == ""
+
+
+def test_what_llamacpps_clients_send_is_accepted_or_refused_by_name(server):
+    sent = {"cache_prompt": True, "samplers": ["top_k"], "n_keep": 0, "id_slot": 0, "n_indent": 0, "t_max_predict_ms": 1000, "typical_p": 1.0}
+    reply = server.post("/completion", {**PLAIN, **sent, "mirostat": 0, "dry_multiplier": 0.0, "tfs_z": 1.0, "repeat_last_n": 64})
+    assert reply.status == 200, reply.body
+    assert {"id_slot", "n_indent"} <= set(reply.headers["penstock-ignored-fields"].split(", "))
+    for fields, param in (
+        ({"prompt": None}, "prompt"),
+        ({"prompt": ["a", 5]}, "prompt"),
+        ({"prompt": {"prompt_string": "a", "multimodal_data": []}}, "prompt"),
+        ({"n_predict": -5}, "n_predict"),
+        ({"mirostat": 2}, "mirostat"),
+        ({"n_probs": 99}, "n_probs"),
+        ({"logit_bias": [["word", 1]]}, "logit_bias"),
+        ({"prompt": "word " * 100_000}, "prompt"),
+        ({"grammar": "root ::= ("}, "grammar"),
+    ):
+        reply = server.post("/completion", {**PLAIN, **fields})
+        assert reply.status == 400 and reply.error["param"] == param, (fields, reply.body[:300])
+
+
+def test_texts_are_embedded_in_llamacpps_words(server):
+    told = server.post("/embedding", {"content": ["Hi", "A river"]}).json()
+    same = server.post("/v1/embeddings", {"model": MODEL, "input": ["Hi", "A river"]}).json()["data"]
+    assert [one["index"] for one in told] == [0, 1]
+    assert [one["embedding"] for one in told] == [[one["embedding"]] for one in same]
+    raw = server.post("/embedding", {"input": "Hi", "embd_normalize": -1}).json()[0]["embedding"][0]
+    assert abs(sum(value * value for value in raw) - 1) > 1e-3
+    assert server.post("/embedding", {"content": []}).error["param"] == "content"
+    ranked = {"model": MODEL, "query": "a", "documents": ["b", "c"]}
+    assert server.post("/reranking", ranked).json()["results"] == server.post("/v1/rerank", ranked).json()["results"]
 
 
 GAP = {"model": CODER, "input_prefix": "def add(a, b):\n    ", "input_suffix": "\n", "temperature": 0, "n_predict": 8}

@@ -10,7 +10,7 @@ use super::files::handlers as files;
 use super::files::storage_folder::LazyStorage;
 use super::stores::Stores;
 use super::{
-    adapters, chat, completions, conversations, docs, embeddings, error, infill, invocations, models, rerank, response_parts, responses,
+    adapters, chat, completions, conversations, docs, embeddings, error, infill, invocations, models, native, rerank, response_parts, responses,
     stored_chats, tokens, unsupported,
 };
 use config::Config;
@@ -47,6 +47,9 @@ impl Dialect for OpenAi {
             "/pooling",
             "/invocations",
             "/infill",
+            "/completion",
+            "/embedding",
+            "/reranking",
             "/classify",
         ]
     }
@@ -74,9 +77,13 @@ impl Dialect for OpenAi {
             .service(resource("/pooling", "POST", web::post().to(embeddings::pooling)))
             .service(resource("/invocations", "POST", web::post().to(invocations::invoke)))
             .service(resource("/infill", "POST", web::post().to(infill::create)))
+            .service(resource("/completion", "POST", web::post().to(native::create)))
+            .service(resource("/embedding", "POST", web::post().to(embeddings::native)))
             .service(resource("/v1/rerank", "POST", web::post().to(rerank::create)))
             .service(resource("/v2/rerank", "POST", web::post().to(rerank::create)))
             .service(resource("/rerank", "POST", web::post().to(rerank::create)))
+            .service(resource("/reranking", "POST", web::post().to(rerank::create)))
+            .service(resource("/v1/reranking", "POST", web::post().to(rerank::create)))
             .service(resource("/v1/score", "POST", web::post().to(rerank::score)))
             .service(resource("/score", "POST", web::post().to(rerank::score)))
             .service(resource("/v1/responses/input_tokens", "POST", web::post().to(response_parts::input_tokens)))

@@ -4,7 +4,7 @@ use serde_json::json;
 use utoipa::OpenApi;
 
 use super::types::{
-    adapters, batches, chat, common, completions, conversations, embeddings, error, files, infill, logprobs, models, rerank, responses,
+    adapters, batches, chat, common, completions, conversations, embeddings, error, files, infill, logprobs, models, native, rerank, responses,
     tokens, usage,
 };
 use http::openapi::Document;
@@ -17,6 +17,8 @@ use http::openapi::Document;
         super::embeddings::create,
         super::embeddings::pooling,
         super::infill::create,
+        super::native::create,
+        super::embeddings::native,
         super::rerank::create,
         super::rerank::score,
         super::responses::create,
@@ -79,7 +81,10 @@ use http::openapi::Document;
         embeddings::EmbeddingList,
         embeddings::PoolingList,
         infill::InfillRequest,
-        infill::Infilled,
+        native::NativeCompletionRequest,
+        native::NativeCompletion,
+        native::NativeEmbeddingRequest,
+        native::NativeEmbedding,
         error::ErrorBody,
         logprobs::ChatLogprobs,
         logprobs::CompletionLogprobs,
@@ -115,9 +120,11 @@ use http::openapi::Document;
 struct Types;
 
 /// Additional paths for the same operations, each with its own operation id.
-const OTHER_PATHS: [(&str, &str, &str); 4] = [
+const OTHER_PATHS: [(&str, &str, &str); 6] = [
     ("/v1/rerank", "/v2/rerank", "rerankV2"),
     ("/v1/rerank", "/rerank", "rerankAtRoot"),
+    ("/v1/rerank", "/reranking", "nativeRerank"),
+    ("/v1/rerank", "/v1/reranking", "nativeRerankV1"),
     ("/v1/score", "/score", "scoreAtRoot"),
     // It also takes the bodies of the other endpoints that run a model.
     ("/v1/chat/completions", "/invocations", "invoke"),

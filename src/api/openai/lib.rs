@@ -21,6 +21,7 @@ pub mod input_text;
 pub mod invocations;
 pub mod list;
 pub mod models;
+pub mod native;
 pub mod rerank;
 pub mod response_builder;
 pub mod response_events;

@@ -9,7 +9,7 @@ use http::fields::Fields;
 use serving::{Prompt, Truncate};
 
 /// The most inputs of a request, as in OpenAI's API. They join the queue a few at a time.
-const MAX_INPUTS: usize = 2048;
+pub const MAX_INPUTS: usize = 2048;
 
 /// The form of a vector on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

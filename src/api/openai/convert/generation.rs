@@ -192,13 +192,17 @@ pub fn num_choices(fields: &Fields) -> Result<usize, ApiError> {
     Ok(fields.integer("n", 1..=MAX_CHOICES)?.unwrap_or(1) as usize)
 }
 
+/// Reads a number over 0 and up to `most`.
+pub fn positive(fields: &Fields, field: &str, most: f64) -> Result<Option<f32>, ApiError> {
+    match fields.number(field, 0.0..=most)? {
+        Some(0.0) => Err(fields.invalid(field, "must be greater than 0")),
+        value => Ok(value.map(|value| value as f32)),
+    }
+}
+
 /// Reads the sampling values. The model's defaults replace those that are absent.
 fn chosen(fields: &Fields) -> Result<SamplingChoice, ApiError> {
     let number = |field: &str, range| Ok::<_, ApiError>(fields.number(field, range)?.map(|value| value as f32));
-    let positive = |field: &str, most: f64| match number(field, 0.0..=most)? {
-        Some(0.0) => Err(fields.invalid(field, "must be greater than 0")),
-        value => Ok(value),
-    };
     Ok(SamplingChoice {
         temperature: number("temperature", 0.0..=2.0)?,
         top_k: fields.integer("top_k", -1..=i64::from(u32::MAX))?.map(|value| value.max(0) as u32),
@@ -207,7 +211,7 @@ fn chosen(fields: &Fields) -> Result<SamplingChoice, ApiError> {
         min_p: number("min_p", 0.0..=1.0)?,
         presence_penalty: number("presence_penalty", -2.0..=2.0)?,
         frequency_penalty: number("frequency_penalty", -2.0..=2.0)?,
-        repetition_penalty: positive("repetition_penalty", 10.0)?,
+        repetition_penalty: positive(fields, "repetition_penalty", 10.0)?,
         // Clients send -1 for a random seed.
         seed: fields.integer("seed", i64::MIN..=i64::MAX)?.filter(|seed| *seed != -1).map(|seed| seed as u64),
     })
@@ -223,6 +227,9 @@ fn sampling(fields: &Fields, chosen: SamplingChoice, min_tokens: u32) -> Result<
 }
 
 fn logit_bias(fields: &Fields) -> Result<Vec<(u32, f32)>, ApiError> {
+    if let Some(Value::Array(pairs)) = fields.get("logit_bias") {
+        return biases(fields, pairs);
+    }
     let Some(map) = fields.object("logit_bias")? else { return Ok(Vec::new()) };
     if map.len() > MAX_BIAS {
         return Err(fields.invalid("logit_bias", format_args!("holds more than {MAX_BIAS} ids")));
@@ -239,6 +246,23 @@ fn logit_bias(fields: &Fields) -> Result<Vec<(u32, f32)>, ApiError> {
         ));
     }
     Ok(biases)
+}
+
+/// Reads llama.cpp's form of `logit_bias`: pairs of an id and a bias, or of an id and false for a token that must not occur.
+fn biases(fields: &Fields, pairs: &[Value]) -> Result<Vec<(u32, f32)>, ApiError> {
+    if pairs.len() > MAX_BIAS {
+        return Err(fields.invalid("logit_bias", format_args!("holds more than {MAX_BIAS} ids")));
+    }
+    let pair = |pair: &Value| {
+        let pair = pair.as_array().map(Vec::as_slice);
+        let Some([id, bias]) = pair else { return Err(fields.invalid("logit_bias", "must hold pairs of a token id and a bias")) };
+        let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
+        let id = id.ok_or_else(|| fields.invalid("logit_bias", "names something else than a token id: `/tokenize` has the ids of a text"))?;
+        let bias = if bias == &Value::Bool(false) { Some(-100.0) } else { bias.as_f64().filter(|bias| (-100.0..=100.0).contains(bias)) };
+        let bias = bias.ok_or_else(|| fields.invalid("logit_bias", format_args!("of {id} must be a number from -100 to 100, or false")))?;
+        Ok((id, bias as f32))
+    };
+    pairs.iter().map(pair).collect()
 }
 
 /// Reads `stream` and `stream_options`. `None` if the answer is not streamed.

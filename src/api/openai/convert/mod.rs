@@ -10,6 +10,7 @@ pub mod infill;
 pub mod listed_tools;
 pub mod metadata;
 pub mod names;
+pub mod native;
 pub mod prompts;
 mod reasoning;
 pub mod refuse;

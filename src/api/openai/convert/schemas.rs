@@ -1,7 +1,7 @@
 //! The field schemas of each body: the fields that its type documents, those that are refused by name, and those that are known without
 //! documentation.
 
-use super::super::types::{adapters, batches, chat, completions, conversations, embeddings, infill, rerank, responses, tokens};
+use super::super::types::{adapters, batches, chat, completions, conversations, embeddings, infill, native, rerank, responses, tokens};
 use super::listed_tools::HOSTED;
 use super::refuse::{self, BOTH};
 use super::response_input::ELSEWHERE;
@@ -24,8 +24,11 @@ const SILENT: &[SilentFields] = &[
     (&[CHAT, RESPONSE], &["prompt_cache_retention"], "the prefix cache keeps what it has room for"),
     (&["LoadAdapterRequest"], &["is_3d_lora_weight"], "the file tells how its experts are stored"),
     (&["UnloadAdapterRequest"], &["lora_int_id"], "the number that another server gives an adapter"),
-    (&["InfillRequest"], &["samplers"], "the server has one order of samplers"),
-    (&["InfillRequest"], &["cache_prompt"], "the name of what engine.prefix_cache switches"),
+    (&["NativeOptions"], &["samplers"], "the server has one order of samplers"),
+    (&["NativeOptions"], &["cache_prompt"], "the name of what engine.prefix_cache switches"),
+    (&["NativeOptions"], &["max_tokens"], "honoured: another name of n_predict"),
+    (&["NativeOptions"], &["n_keep"], "nothing of a prompt is ever dropped"),
+    (&["NativeEmbeddingRequest"], &["input"], "honoured: another name of content"),
     (&[CHAT, COMPLETION], &["cache_prompt"], "llama.cpp's name of what engine.prefix_cache switches"),
     (&[CHAT, COMPLETION, RESPONSE, EMBEDDING], &["safety_identifier"], "honoured: the newer name of `user`"),
     (&[CHAT], &["return_progress"], "honoured: llama.cpp's name of stream_options.include_progress"),
@@ -87,6 +90,8 @@ http::field_schemas! { SILENT;
         .passing("tools", &HOSTED).passing("input", &ELSEWHERE).keeping("input");
     EMBEDDINGS: embeddings::EmbeddingRequest => .refusing(&[refuse::EMBEDDINGS], "has no meaning for an embedding");
     INFILLS: infill::InfillRequest;
+    NATIVE_COMPLETIONS: native::NativeCompletionRequest;
+    NATIVE_EMBEDDINGS: native::NativeEmbeddingRequest;
     RERANKS: rerank::RerankRequest;
     SCORES: rerank::ScoreRequest;
     TOKENIZES: tokens::TokenizeRequest;

@@ -92,7 +92,7 @@ impl TokenNames {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),
         Err(_) => bytes.iter().fold("bytes:".to_owned(), |text, byte| text + &format!("\\x{byte:02x}")),
@@ -100,7 +100,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Returns the shortest decimal number that reads back as the same float32.
-fn finite(logprob: f32) -> f64 {
+pub(super) fn finite(logprob: f32) -> f64 {
     let logprob = logprob.max(IMPOSSIBLE);
     logprob.to_string().parse().unwrap_or(f64::from(logprob))
 }

@@ -13,6 +13,7 @@ pub mod files;
 pub mod infill;
 pub mod logprobs;
 pub mod models;
+pub mod native;
 pub mod rerank;
 pub mod response_items;
 pub mod responses;
