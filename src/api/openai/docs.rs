@@ -84,7 +84,7 @@ use http::openapi::Document;
         native::NativeCompletionRequest,
         native::NativeCompletion,
         native::NativeEmbeddingRequest,
-        native::NativeEmbedding,
+        native::NativeEmbeddingList,
         error::ErrorBody,
         logprobs::ChatLogprobs,
         logprobs::CompletionLogprobs,

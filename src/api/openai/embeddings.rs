@@ -11,7 +11,7 @@ use super::convert::{self, names, schemas};
 use super::tokens::name_or_first;
 use super::types::embeddings::{EmbeddingList, EmbeddingObject, EmbeddingRequest, EmbeddingUsage, PoolingList, PoolingObject, Vector};
 use super::types::error::ErrorBody;
-use super::types::native::{NativeEmbedding, NativeEmbeddingRequest};
+use super::types::native::{NativeEmbedding, NativeEmbeddingList, NativeEmbeddingRequest};
 use http::caller::Caller;
 use http::error::ApiError;
 use http::json::JsonBody;
@@ -60,7 +60,7 @@ pub async fn pooling(state: web::Data<AppState>, http: HttpRequest, body: JsonBo
 /// Embed texts as vectors, in llama.cpp's words
 #[utoipa::path(post, path = "/embedding", operation_id = "nativeEmbedding", tag = "generation",
     request_body = NativeEmbeddingRequest, responses(
-    (status = 200, description = "one vector per text, in order", body = [NativeEmbedding]),
+    (status = 200, description = "one vector per text, in order", body = NativeEmbeddingList),
     (status = 400, description = "a field is wrong, or a text is longer than the context", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody),
     (status = 429, description = "the queue is full", body = ErrorBody),
@@ -70,7 +70,7 @@ pub async fn native(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let model = name_or_first(&state, &http, model.as_deref()).await?;
     let (_, vectors, _) = embed(state, &http, Embeddings { model, ..asked }, held).await?;
     let object = |(index, vector)| NativeEmbedding { index, embedding: vec![vector] };
-    Ok(HttpResponse::Ok().json(vectors.into_iter().enumerate().map(object).collect::<Vec<_>>()))
+    Ok(HttpResponse::Ok().json(NativeEmbeddingList(vectors.into_iter().enumerate().map(object).collect())))
 }
 
 /// The vectors of a request.

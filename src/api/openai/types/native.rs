@@ -149,6 +149,9 @@ pub struct NativeEmbeddingRequest {
     pub embd_normalize: Option<i64>,
 }
 
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NativeEmbeddingList(pub Vec<NativeEmbedding>);
+
 /// The vector of a text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NativeEmbedding {
