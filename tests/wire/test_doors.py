@@ -248,6 +248,8 @@ def test_probabilities_stops_and_penalties_have_llamacpps_names(server):
     shaped = completed(server, json_schema={"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}, n_predict=60)
     assert "a" in json.loads(shaped["content"])
     assert completed(server, n_predict=0)["content"] == ""
+    few = completed(server, response_fields=["content", "generation_settings/n_predict", "timings/nothing"])
+    assert few == {"content": told["content"], "n_predict": 12}
 
 
 def test_what_llamacpps_clients_send_is_accepted_or_refused_by_name(server):
@@ -279,6 +281,10 @@ def test_texts_are_embedded_in_llamacpps_words(server):
     assert abs(sum(value * value for value in raw) - 1) > 1e-3
     assert server.post("/embedding", {"content": []}).error["param"] == "content"
     ranked = {"model": MODEL, "query": "a", "documents": ["b", "c"]}
+    texts = server.post("/rerank", {"query": "a", "texts": ["b", "c"], "return_text": True}).json()
+    same = server.post("/v1/rerank", ranked).json()["results"]
+    assert [(one["index"], one["score"]) for one in texts] == [(one["index"], one["relevance_score"]) for one in same]
+    assert [one["text"] for one in texts] == ["bc"[one["index"]] for one in texts]
     assert server.post("/reranking", ranked).json()["results"] == server.post("/v1/rerank", ranked).json()["results"]
 
 
@@ -330,9 +336,9 @@ def test_what_an_editor_sends_is_accepted(coder):
     sent |= {"cache_prompt": True}
     sent |= {"samplers": ["top_k", "top_p", "infill"], "n_indent": 4, "t_max_prompt_ms": 500, "t_max_predict_ms": 1000}
     reply = coder.post("/infill", {**GAP, **sent, "response_fields": ["content", "timings/prompt_n"], "id_slot": 0})
-    assert reply.status == 200 and isinstance(reply.json()["content"], str), reply.body
+    assert reply.status == 200 and set(reply.json()) == {"content", "prompt_n"}, reply.body
     named = set(reply.headers["penstock-ignored-fields"].split(", "))
-    assert {"n_indent", "t_max_predict_ms", "response_fields", "input_extra.time"} <= named
+    assert {"n_indent", "t_max_predict_ms", "input_extra.time"} <= named
     warm = coder.post("/infill", {**GAP, "n_predict": 0, "samplers": []}).json()
     assert (warm["content"], warm["tokens_predicted"], warm["stop"]) == ("", 0, True)
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
+use serde_json::{Value, json};
 
 use super::convert::native::{NativeGeneration, parse};
 use super::convert::schemas;
@@ -50,19 +51,19 @@ pub async fn answer(
     request: NativeGeneration,
     held: Arc<MemoryPermit>,
 ) -> Result<HttpResponse, ApiError> {
-    let NativeGeneration { model, prompts, options, lora, names, stream } = request;
+    let NativeGeneration { model, prompts, options, lora, names, stream, members } = request;
     let (caller, name) = (Caller::of(&http), name_or_first(&state, &http, model.as_deref()).await?);
     let model = caller.model_with(&state, &name, lora.as_deref()).await?;
     let texts = prompts.iter().map(|_| TextState::default()).collect();
     let settings = settings(&model, &options, stream);
-    let mut events = NativeEvents { model: model.id.clone(), settings, texts, journal: caller.journal.clone() };
+    let mut events = NativeEvents { model: model.id.clone(), settings, members, texts, journal: caller.journal.clone() };
     let asked = ResponseRequest { model, prompts, options };
     let response = client_stream::start(state.clone(), &caller, asked, names, held).await?;
     if stream {
         return Ok(respond(FRAMING, frames(response, events), state.keep_alive));
     }
     let answers = response.collect().await?;
-    let mut whole: Vec<_> = answers.into_iter().enumerate().map(|(index, answer)| events.whole(index, answer)).collect();
+    let mut whole: Vec<Value> = answers.into_iter().enumerate().map(|(index, answer)| events.whole(index, answer)).collect();
     Ok(match whole.len() {
         1 => HttpResponse::Ok().json(whole.remove(0)),
         _ => HttpResponse::Ok().json(whole),
@@ -92,6 +93,8 @@ fn settings(model: &Model, options: &Options, stream: bool) -> NativeSettings {
 struct NativeEvents {
     model: String,
     settings: NativeSettings,
+    /// The paths of the members to return.
+    members: Option<Vec<String>>,
     /// What is known of each text so far.
     texts: Vec<TextState>,
     journal: Rc<Journal>,
@@ -122,7 +125,7 @@ impl NativeEvents {
     }
 
     /// A text that has ended, whose last piece is `text`.
-    fn last(&mut self, index: usize, text: Text, end: End) -> NativeCompletion {
+    fn last(&mut self, index: usize, text: Text, end: End) -> Value {
         let account = self.journal.ledger().accounts().get(index).cloned().unwrap_or_default();
         let stopping_word = match end.stop {
             Some(StopCause::Text(index)) => self.settings.stop.get(index).cloned(),
@@ -143,14 +146,24 @@ impl NativeEvents {
             generation_settings: self.settings.clone(),
             timings: timings(&account),
         };
-        NativeCompletion { stop: true, end: Some(end), ..event }
+        let whole = json!(NativeCompletion { stop: true, end: Some(end), ..event });
+        match &self.members {
+            Some(paths) => chosen(&whole, paths),
+            None => whole,
+        }
     }
 
-    fn whole(&mut self, index: usize, mut answer: Answer) -> NativeCompletion {
+    fn whole(&mut self, index: usize, mut answer: Answer) -> Value {
         let (shown, ..) = answer.take_by_kind();
         self.texts[index].ids = answer.ids;
         self.last(index, shown, End { reason: answer.reason, stop: answer.stop })
     }
+}
+
+/// The members at some paths, each under the last part of its path. What does not exist is left out.
+fn chosen(whole: &Value, paths: &[String]) -> Value {
+    let member = |path: &String| Some((path.rsplit('/').next()?.to_owned(), whole.pointer(&format!("/{path}"))?.clone()));
+    Value::Object(paths.iter().filter_map(member).collect())
 }
 
 fn timings(account: &Account) -> NativeTimings {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
-use super::convert::rerank::{self, RankOptions};
+use super::convert::rerank::{self, RankForm, RankOptions};
 use super::convert::{names, schemas};
+use super::tokens::name_or_first;
 use super::types::error::ErrorBody;
-use super::types::rerank::{DocumentText, RankUsage, Ranked, Ranking, RerankRequest, Score, ScoreRequest, Scores};
+use super::types::rerank::{DocumentText, RankUsage, Ranked, RankedText, Ranking, RerankRequest, Score, ScoreRequest, Scores};
 use http::error::{ApiError, Kind};
 use http::journal::Journal;
 use http::json::JsonBody;
@@ -23,6 +24,9 @@ use serving::score;
 ///
 /// A reranking model reads the query and each document together. An embedding model's vectors are compared. A generative model is asked
 /// whether the document answers the query.
+///
+/// A body with `texts` in place of `documents` has the form of text-embeddings-inference (`raw_scores`, `return_text`, `truncate`), and gets
+/// a list of `index` and `score`.
 #[utoipa::path(post, path = "/v1/rerank", operation_id = "rerank", tag = "generation", request_body = RerankRequest, responses(
     (status = 200, description = "the documents' indices in the request, the best first", body = Ranking),
     (status = 400, description = "a field is wrong, a text is longer than the context, or the model cannot rank", body = ErrorBody),
@@ -40,6 +44,10 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let mut order: Vec<usize> = (0..scores.len()).collect();
     // Documents with equal scores stay in the client's order.
     order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+    if request.form == RankForm::Texts {
+        let ranked = |&index: &usize| RankedText { index, score: scores[index].into(), text: documents.get(index).map(ToString::to_string) };
+        return Ok(HttpResponse::Ok().json(order.iter().take(request.top_n).map(ranked).collect::<Vec<_>>()));
+    }
     let ranked = |index: usize| {
         let document = documents.get(index).map(|text| DocumentText { text: text.to_string() });
         Ranked { index, relevance_score: scores[index].into(), document }
@@ -77,7 +85,8 @@ struct RankJob {
 /// Returns the scores of the pairs.
 async fn scored(state: web::Data<AppState>, http: &HttpRequest, work: RankJob) -> Result<(ResponseHead, Vec<f32>, RankUsage), ApiError> {
     let RankJob { asked, pairs, held, names } = work;
-    let model = requested_model(&state, http, &asked.model).await?;
+    let name = name_or_first(&state, http, asked.model.as_deref()).await?;
+    let model = requested_model(&state, http, &name).await?;
     let (tenant, journal, active) = (Tenant::of(http), Journal::of(http), ActiveGeneration::new(state));
     let (head, salt) = (ResponseHead::new("score", &model), tenant.salt(asked.user));
     let validate = move || {

@@ -6,11 +6,14 @@ use super::embeddings::{Embeddings, Encoding};
 use super::{generation, names, prompts, structured};
 use config::Limits;
 use http::error::ApiError;
-use http::fields::Fields;
+use http::fields::{Fields, wrong_type};
 use http::subject::FieldNames;
 use logits::MAX_LOGPROBS;
 use registry::AdapterAsk;
 use serving::{Budget, Options, Prompt};
+
+/// The most paths of `response_fields`.
+const MAX_MEMBERS: usize = 64;
 
 /// A request to `/completion` or `/infill` whose fields are each valid.
 #[derive(Debug)]
@@ -24,6 +27,8 @@ pub struct NativeGeneration {
     pub lora: Option<Vec<AdapterAsk>>,
     pub names: FieldNames,
     pub stream: bool,
+    /// The paths of the members to return. `None` means all.
+    pub members: Option<Vec<String>>,
 }
 
 pub fn parse(body: &Value, limits: &Limits) -> Result<NativeGeneration, ApiError> {
@@ -47,7 +52,17 @@ pub fn generation(fields: &Fields, limits: &Limits, prompts: Vec<Prompt>, names:
     options.logprobs = (num_probs > 0).then_some(num_probs as u8);
     options.return_ids = fields.bool("return_tokens")?.unwrap_or(false) || stream;
     let (model, lora) = (fields.string("model")?.map(str::to_owned), generation::lora(fields)?);
-    Ok(NativeGeneration { model, prompts, options, lora, names, stream })
+    Ok(NativeGeneration { model, prompts, options, lora, names, stream, members: members(fields)? })
+}
+
+/// Reads `response_fields`. An empty list asks for nothing.
+fn members(fields: &Fields) -> Result<Option<Vec<String>>, ApiError> {
+    let Some(list) = fields.array("response_fields")?.filter(|list| !list.is_empty()) else { return Ok(None) };
+    if list.len() > MAX_MEMBERS {
+        return Err(fields.invalid("response_fields", format_args!("holds more than {MAX_MEMBERS} paths")));
+    }
+    let path = |path: &Value| path.as_str().map(str::to_owned).ok_or_else(|| wrong_type("response_fields", "a list of strings", path));
+    list.iter().map(path).collect::<Result<_, _>>().map(Some)
 }
 
 /// Reads `n_predict`, or `max_tokens`, its other name.
@@ -102,6 +117,7 @@ mod tests {
             (json!({"prompt": "a", "n_predict": -3}), "n_predict"),
             (json!({"prompt": "a", "repeat_penalty": 0}), "repeat_penalty"),
             (json!({"prompt": "a", "n_probs": 21}), "n_probs"),
+            (json!({"prompt": "a", "response_fields": [1]}), "response_fields"),
             (json!({"prompt": "a", "logit_bias": [["Hello", 1]]}), "logit_bias"),
             (json!({"prompt": "a", "logit_bias": [[1, true]]}), "logit_bias"),
         ] {

@@ -25,6 +25,16 @@ pub struct Rerank {
     /// The number of results to return.
     pub top_n: usize,
     pub return_documents: bool,
+    pub form: RankForm,
+}
+
+/// The form of a ranking on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RankForm {
+    /// `documents` and `results`, as Cohere's and Jina's APIs have them.
+    Documents,
+    /// `texts` and a list of scores, as text-embeddings-inference has them. The model may be left out.
+    Texts,
 }
 
 /// Pairs of texts to score.
@@ -37,7 +47,8 @@ pub struct Scores {
 /// The options that both requests share.
 #[derive(Debug)]
 pub struct RankOptions {
-    pub model: String,
+    /// The model. `None` means the first one that is served.
+    pub model: Option<String>,
     /// Whether to return probabilities and not logits.
     pub activated: bool,
     pub cut: Truncation,
@@ -49,23 +60,38 @@ fn asked(fields: &Fields) -> Result<RankOptions, ApiError> {
     let activated = fields.bool("use_activation")?.unwrap_or(true);
     let document = fields.count("max_tokens_per_doc", 1)?.map(|most| most as usize);
     let cut = Truncation { document, prompt: generation::truncate(fields)?.map(Truncate::most) };
-    Ok(RankOptions { model: super::model(fields)?, activated, cut, user: generation::user(fields)? })
+    Ok(RankOptions { model: Some(super::model(fields)?), activated, cut, user: generation::user(fields)? })
+}
+
+/// Reads the options of text-embeddings-inference.
+fn asked_by_texts(fields: &Fields) -> Result<RankOptions, ApiError> {
+    let activated = !fields.bool("raw_scores")?.unwrap_or(false);
+    let most = fields.bool("truncate")?.unwrap_or(false).then(|| Truncate::ToContext.most());
+    let model = fields.string("model")?.map(str::to_owned);
+    Ok(RankOptions { model, activated, cut: Truncation { document: None, prompt: most }, user: generation::user(fields)? })
 }
 
 pub fn rerank(body: &Value) -> Result<Rerank, ApiError> {
     let fields = Fields::root(body)?;
-    let asked = asked(&fields)?;
+    let form = match (fields.get("texts"), fields.get("documents")) {
+        (Some(_), None) => RankForm::Texts,
+        _ => RankForm::Documents,
+    };
+    let (asked, list_name, return_name) = match form {
+        RankForm::Documents => (asked(&fields)?, "documents", "return_documents"),
+        RankForm::Texts => (asked_by_texts(&fields)?, "texts", "return_text"),
+    };
     let query = fields.required("query", fields.string("query")?)?;
     if query.is_empty() {
         return Err(fields.invalid("query", "must not be empty"));
     }
-    let list = fields.required("documents", fields.array("documents")?)?;
-    let documents = texts(&fields, "documents", list, document)?;
+    let list = fields.required(list_name, fields.array(list_name)?)?;
+    let documents = texts(&fields, list_name, list, document)?;
     check_total(&fields, "query", query.len() * documents.len() + documents.iter().map(|text| text.len()).sum::<usize>())?;
     // A value of 0 means all.
     let top_n = fields.count("top_n", 0)?.filter(|&count| count > 0).map_or(documents.len(), |count| documents.len().min(count as usize));
-    let return_documents = fields.bool("return_documents")?.unwrap_or(false);
-    Ok(Rerank { asked, query: query.into(), documents, top_n, return_documents })
+    let return_documents = fields.bool(return_name)?.unwrap_or(false);
+    Ok(Rerank { asked, query: query.into(), documents, top_n, return_documents, form })
 }
 
 pub fn score(body: &Value) -> Result<Scores, ApiError> {
@@ -137,6 +163,10 @@ mod tests {
         let body = json!({"model": "m", "query": "q", "documents": ["a", {"text": "b"}], "top_n": 9, "return_documents": true});
         let request = rerank(&body).unwrap();
         assert_eq!((request.documents, request.top_n, request.return_documents), (vec!["a".into(), "b".into()], 2, true));
+        let body = json!({"query": "q", "texts": ["a", "b"], "raw_scores": true, "truncate": true, "return_text": true});
+        let request = rerank(&body).unwrap();
+        assert_eq!((request.form, request.return_documents, request.asked.activated), (RankForm::Texts, true, false));
+        assert!(request.asked.model.is_none() && request.asked.cut.prompt.is_some());
     }
 
     #[test]

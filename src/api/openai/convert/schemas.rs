@@ -28,6 +28,7 @@ const SILENT: &[SilentFields] = &[
     (&["NativeOptions"], &["cache_prompt"], "the name of what engine.prefix_cache switches"),
     (&["NativeOptions"], &["max_tokens"], "honoured: another name of n_predict"),
     (&["NativeOptions"], &["n_keep"], "nothing of a prompt is ever dropped"),
+    (&["RerankRequest"], &["texts", "raw_scores", "return_text", "truncate"], "honoured: the form of text-embeddings-inference"),
     (&["NativeEmbeddingRequest"], &["input"], "honoured: another name of content"),
     (&[CHAT, COMPLETION], &["cache_prompt"], "llama.cpp's name of what engine.prefix_cache switches"),
     (&[CHAT, COMPLETION, RESPONSE, EMBEDDING], &["safety_identifier"], "honoured: the newer name of `user`"),

@@ -24,6 +24,9 @@ pub struct NativeOptions {
     pub n_probs: Option<u8>,
     /// Return the token ids of the answer. A stream always has them.
     pub return_tokens: Option<bool>,
+    /// Return only these members of the answer, each under the last part of its path, for example `timings/prompt_n`. A stream's pieces
+    /// are not changed.
+    pub response_fields: Option<Vec<String>>,
     /// llama.cpp's name of `repetition_penalty`.
     #[schema(exclusive_minimum = 0, maximum = 10)]
     pub repeat_penalty: Option<f64>,

@@ -64,6 +64,16 @@ pub struct Ranked {
     pub document: Option<DocumentText>,
 }
 
+/// A text and its score, as text-embeddings-inference has them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RankedText {
+    /// The text's index in the request.
+    pub index: usize,
+    pub score: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RankUsage {
     pub prompt_tokens: u32,
