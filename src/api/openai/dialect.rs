@@ -10,8 +10,8 @@ use super::files::handlers as files;
 use super::files::storage_folder::LazyStorage;
 use super::stores::Stores;
 use super::{
-    adapters, chat, completions, conversations, docs, embeddings, error, infill, invocations, models, native, rerank, response_parts, responses,
-    stored_chats, tokens, unsupported,
+    adapters, chat, completions, conversations, docs, embeddings, error, infill, invocations, models, native, rerank, response_parts,
+    responses, stored_chats, tokens, unsupported,
 };
 use config::Config;
 use http::dialect::Dialect;

@@ -4,8 +4,8 @@ use serde_json::json;
 use utoipa::OpenApi;
 
 use super::types::{
-    adapters, batches, chat, common, completions, conversations, embeddings, error, files, infill, logprobs, models, native, rerank, responses,
-    tokens, usage,
+    adapters, batches, chat, common, completions, conversations, embeddings, error, files, infill, logprobs, models, native, rerank,
+    responses, tokens, usage,
 };
 use http::openapi::Document;
 

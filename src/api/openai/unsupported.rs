@@ -1,6 +1,6 @@
 //! Endpoints of OpenAI, vLLM, llama.cpp and LM Studio that this server does not have: sound, pictures, moderation, training, classes of
-//! texts, prompts in vLLM's own form, sleep, the cache of a slot, LM Studio's own API. They answer with what the server lacks, so that a client does not take them for a wrong address. The OpenAPI document omits
-//! them, because operations that always fail are of no use there.
+//! texts, prompts in vLLM's own form, sleep, the cache of a slot, LM Studio's own API. They answer with what the server lacks, so that a
+//! client does not take them for a wrong address. The OpenAPI document omits them, because operations that always fail are of no use there.
 
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{HttpRequest, ResponseError};

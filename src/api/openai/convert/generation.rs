@@ -257,7 +257,8 @@ fn biases(fields: &Fields, pairs: &[Value]) -> Result<Vec<(u32, f32)>, ApiError>
         let pair = pair.as_array().map(Vec::as_slice);
         let Some([id, bias]) = pair else { return Err(fields.invalid("logit_bias", "must hold pairs of a token id and a bias")) };
         let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
-        let id = id.ok_or_else(|| fields.invalid("logit_bias", "names something else than a token id: `/tokenize` has the ids of a text"))?;
+        let id =
+            id.ok_or_else(|| fields.invalid("logit_bias", "names something else than a token id: `/tokenize` has the ids of a text"))?;
         let bias = if bias == &Value::Bool(false) { Some(-100.0) } else { bias.as_f64().filter(|bias| (-100.0..=100.0).contains(bias)) };
         let bias = bias.ok_or_else(|| fields.invalid("logit_bias", format_args!("of {id} must be a number from -100 to 100, or false")))?;
         Ok((id, bias as f32))

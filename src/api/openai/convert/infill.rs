@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::native::{self, NativeGeneration};
 use super::names;
+use super::native::{self, NativeGeneration};
 use config::Limits;
 use http::error::ApiError;
 use http::fields::Fields;

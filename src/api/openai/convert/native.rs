@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn fields_have_llamacpps_names() {
-        let body = json!({"prompt": ["a", [1, 2]], "n_predict": -1, "repeat_penalty": 1.5, "n_probs": 3, "logit_bias": [[5, -2.5], [6, false]]});
+        let body =
+            json!({"prompt": ["a", [1, 2]], "n_predict": -1, "repeat_penalty": 1.5, "n_probs": 3, "logit_bias": [[5, -2.5], [6, false]]});
         let NativeGeneration { model, prompts, options, stream, .. } = parse(&body, &limits()).unwrap();
         assert_eq!((prompts.len(), options.budget, options.logprobs, stream, model), (2, Budget::Rest, Some(3), false, None));
         assert_eq!(options.chosen.unwrap().repetition_penalty, Some(1.5));

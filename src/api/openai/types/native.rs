@@ -133,7 +133,8 @@ pub struct NativeToken {
 
 impl From<TokenLogprob> for NativeToken {
     fn from(token: TokenLogprob) -> Self {
-        let of = |id, bytes: Vec<u8>, logprob, top_logprobs| Self { id, token: text(&bytes), bytes, logprob: finite(logprob), top_logprobs };
+        let of =
+            |id, bytes: Vec<u8>, logprob, top_logprobs| Self { id, token: text(&bytes), bytes, logprob: finite(logprob), top_logprobs };
         let top = token.top.into_iter().map(|top| of(top.id, top.bytes, top.logprob, Vec::new())).collect();
         of(token.id, token.bytes, token.logprob.unwrap_or(f32::NEG_INFINITY), top)
     }
