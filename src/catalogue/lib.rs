@@ -4,6 +4,7 @@ mod adapter_files;
 mod beside;
 mod blobs;
 mod download;
+mod hub_adapters;
 mod made;
 mod manifest;
 mod names;
@@ -19,6 +20,7 @@ pub use adapter_files::{ADAPTER_FILE, PEFT_FILES, adapter_at, peft_name, stored_
 pub use beside::{MmprojBeside, mmproj_beside};
 pub use blobs::{NewBlob, blob_digest};
 pub use download::{HubModel, HubRepository, MMPROJ, Meter, Progress, PullError, Tools, models_of_hub, search_hub, sha256_of};
+pub use hub_adapters::{HubAdapter, PulledAdapter};
 pub use made::NewFile;
 pub use manifest::{MODEL, Manifest, StoredMmproj};
 pub use names::{LATEST, base_of, describe, models, resolve, resolve_among};

@@ -52,7 +52,11 @@ impl Store {
 
     /// A model's directory. `:` and `/` become `+` and `=`, which no id contains, so that no two ids share a directory.
     pub(super) fn dir(&self, id: &str) -> PathBuf {
-        self.root.join(id.replace(':', "+").replace('/', "="))
+        self.dir_below(&self.root, id)
+    }
+
+    pub(super) fn dir_below(&self, folder: &Path, id: &str) -> PathBuf {
+        folder.join(id.replace(':', "+").replace('/', "="))
     }
 
     /// The path of a model's file, or of its first file if the model is split.
@@ -305,7 +309,7 @@ fn write_manifest(dir: &Path, manifest: &Manifest) -> Result<(), PullError> {
 }
 
 /// Fetches one file. A complete file from an earlier pull is kept if its digest is known and right.
-fn fetch_piece(dir: &Path, piece: &Piece, tools: &Tools, progress: &Progress) -> Result<Part, PullError> {
+pub(super) fn fetch_piece(dir: &Path, piece: &Piece, tools: &Tools, progress: &Progress) -> Result<Part, PullError> {
     let path = dir.join(&piece.name);
     let found = std::fs::metadata(&path).ok().map(|meta| meta.len());
     if let (Some(digest), Some(size)) = (&piece.sha256, found.filter(|size| piece.size == Some(*size)))

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::output::{human_bytes, print};
-use crate::catalogue::{LATEST, Store, models};
+use crate::catalogue::{HubAdapter, LATEST, Store, models};
 use crate::config::{Config, ModelEntry, Overrides, Source, find_model, nearest_model};
 
 #[derive(clap::Args, Debug)]
@@ -14,8 +14,11 @@ Files of unfinished pulls are removed as well. Models made from the removed one 
 to its files. A model that is a file of your own is never deleted.")]
 pub struct RmArgs {
     /// Ids or aliases
-    #[arg(required = true, value_name = "MODEL")]
+    #[arg(required_unless_present = "adapters", value_name = "MODEL")]
     models: Vec<String>,
+    /// Remove an adapter that was fetched from the hub; may be repeated
+    #[arg(long = "adapter", value_name = "hf:OWNER/REPO[/PLACE][@REVISION]")]
+    adapters: Vec<String>,
 }
 
 pub fn run(args: RmArgs, config: Option<&Path>) -> anyhow::Result<()> {
@@ -31,6 +34,12 @@ pub fn run(args: RmArgs, config: Option<&Path>) -> anyhow::Result<()> {
         match removed {
             Some(freed) => print(&format!("{id} removed, {} freed\n", human_bytes(freed)))?,
             None => anyhow::bail!("`{id}` is not on disk"),
+        }
+    }
+    for name in &args.adapters {
+        match store.remove_adapter(&name.parse::<HubAdapter>().map_err(anyhow::Error::msg)?)? {
+            true => print(&format!("{name} removed\n"))?,
+            false => anyhow::bail!("`{name}` is not on disk"),
         }
     }
     Ok(())

@@ -24,7 +24,8 @@ pub struct AdapterEntry {
     /// The id or alias of the model whose weights it changes. None: the first served model.
     #[serde(default)]
     pub of: Option<String>,
-    /// A GGUF file, or a folder with `adapter_config.json` and `adapter_model.safetensors`.
+    /// A GGUF file, or a folder with `adapter_config.json` and `adapter_model.safetensors`; or `hf:OWNER/REPO`, `hf:OWNER/REPO/FOLDER` or
+    /// `hf:OWNER/REPO/FILE.gguf`, each with or without `@REVISION`, once it is in the store.
     pub path: PathBuf,
     /// The factor of its changes, for requests that do not choose.
     #[serde(default = "one")]
@@ -64,9 +65,9 @@ impl AdapterEntry {
         let path = self.path.to_str().unwrap_or_default();
         match path {
             "" => Err("path is empty".into()),
-            _ if path.starts_with("hf:") || path.contains("://") => {
-                Err(format!("path {path:?}: adapters are not fetched: download the file or the folder, and name its path"))
-            }
+            _ if path.contains("://") => Err(format!(
+                "path {path:?}: addresses are not fetched: name a file, a folder or hf:OWNER/REPO, or download it and name its path"
+            )),
             _ => Ok(()),
         }
     }
@@ -187,9 +188,13 @@ mod tests {
         let read = |text: &str| text.parse::<AdapterFlag>().map(|AdapterFlag(entry)| (entry.id, entry.of, entry.path, entry.eager));
         assert_eq!(read("a=x.gguf"), Ok(("a".into(), None, "x.gguf".into(), true)));
         assert_eq!(read("a@smollm2:135m=d/x=y"), Ok(("a".into(), Some("smollm2:135m".into()), "d/x=y".into(), true)));
-        for (wrong, words) in
-            [("x.gguf", "NAME=PATH"), ("=x", "the name"), ("a=", "path is empty"), ("a@=x", "of is empty"), ("a=hf:o/r", "not fetched")]
-        {
+        for (wrong, words) in [
+            ("x.gguf", "NAME=PATH"),
+            ("=x", "the name"),
+            ("a=", "path is empty"),
+            ("a@=x", "of is empty"),
+            ("a=https://o/r", "not fetched"),
+        ] {
             assert!(read(wrong).unwrap_err().contains(words), "{wrong}");
         }
     }

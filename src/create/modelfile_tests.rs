@@ -19,8 +19,8 @@ fn a_modelfile_becomes_a_recipe() {
     let text = "\u{feff}# Mario\nFROM smollm2:135m\r\nparameter temperature 0.5\nPARAMETER stop \"<|im_end|>\"\nPARAMETER stop   User:\n\
         SYSTEM \"\"\"\nYou are Mario.\nSay \"it's me\".\n\"\"\"\nTEMPLATE \"\"\"{{ .Prompt }}\"\"\"\n\
         MESSAGE user Hi\nMessage assistant \"It's-a me!\"\nLICENSE MIT\n\nLICENSE \"\"\"\nand\n\nmore\"\"\"\n";
-    let Recipe { origin, changes, quantize } = recipe(text);
-    assert_eq!((origin, quantize), (Origin::Model("smollm2:135m".into()), None));
+    let Recipe { origin, changes, quantize, adapter } = recipe(text);
+    assert_eq!((origin, quantize, adapter), (Origin::Model("smollm2:135m".into()), None, None));
     assert_eq!(changes.system.as_deref(), Some("\nYou are Mario.\nSay \"it's me\".\n"));
     assert_eq!(Value::Object(changes.parameters), json!({"temperature": 0.5, "stop": ["<|im_end|>", "User:"]}));
     assert_eq!(changes.template.unwrap().source, "{{ .Prompt }}");

@@ -8,6 +8,7 @@ use super::base::Base;
 use super::error::RegistryError;
 use super::registry::{Registry, lock};
 use super::served_models::ServedModels;
+use catalogue::Store;
 use config::{AdapterEntry, Config, ModelEntry, find_model};
 use serving::{ActiveAdapter, AdapterChoice, AdapterFault, BaseModel, MAX_ADAPTERS};
 
@@ -72,9 +73,14 @@ fn refused<T>(cause: impl Into<String>) -> Result<T, RegistryError> {
 /// # Errors
 /// A path does not exist, a base model is unknown or an adapter itself, or a name is that of another served model.
 pub(super) fn check(config: &Config, served: &ServedModels, models: &[ModelEntry]) -> anyhow::Result<()> {
+    let store = Store::new(&config.server.models_dir);
     for adapter in &config.adapters {
         let id = &adapter.id;
-        anyhow::ensure!(adapter.path.exists(), "adapter `{id}`: {}: no such file or folder", adapter.path.display());
+        let path = store.adapter_path(&adapter.path);
+        if let Some(from) = store.missing_adapter(&path) {
+            anyhow::bail!("adapter `{id}`: it is not on disk: `penstock pull --adapter {from}` fetches it");
+        }
+        anyhow::ensure!(path.exists(), "adapter `{id}`: {}: no such file or folder", path.display());
         let names = std::iter::once(id).chain(&adapter.aliases);
         let found: Vec<_> = names.map(|name| (name, served.find(name).map(|(base, index)| &base.variants[index]))).collect();
         let is_other = |found: &ModelEntry| found.id != *id || found.adapter.is_none();
@@ -227,6 +233,7 @@ impl Registry {
         deadline: Instant,
     ) -> Result<Arc<[ActiveAdapter]>, RegistryError> {
         check_number(base, choices)?;
+        self.check_on_disk(choices)?;
         Ok(self.adapters.get(&base.weights, choices, deadline).await?)
     }
 
@@ -237,7 +244,16 @@ impl Registry {
         deadline: Instant,
     ) -> Result<Arc<[ActiveAdapter]>, RegistryError> {
         check_number(base, choices)?;
+        self.check_on_disk(choices)?;
         Ok(self.adapters.get_blocking(&base.weights, choices, deadline)?)
+    }
+
+    /// Checks that adapters of the hub have been fetched.
+    fn check_on_disk(&self, choices: &[AdapterChoice]) -> Result<(), RegistryError> {
+        let missing = choices.iter().find_map(|choice| Some((choice, self.store.missing_adapter(&choice.path)?)));
+        missing.map_or(Ok(()), |(choice, from)| {
+            Err(RegistryError::AdapterFailed(format!("`{}` is not on disk: `penstock pull --adapter {from}` fetches it", choice.name)))
+        })
     }
 
     /// Serves the adapter in a file or a folder under a name, until the process ends. It is read now, so that nothing is listed that

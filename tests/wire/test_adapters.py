@@ -7,6 +7,7 @@ import time
 
 import pytest
 from harness import Server, cli, wait_until
+from hub import REPOSITORY, Hub
 from tiny import VOCAB, Tiny
 from tiny_adapter import write_lora, write_peft
 
@@ -256,11 +257,35 @@ def test_keys_cover_adapters_and_only_operators_change_them(files, tmp_path):
     (["--adapter", "a=one.gguf", "--adapter", "a=two.gguf"], "two adapters have this id"),
     (["--adapter", "one.gguf"], "NAME=PATH"),
     (["--adapter", "a=cut.gguf"], "cut.gguf"),
-    (["--adapter", "a=hf:o/r"], "not fetched"),
+    (["--adapter", "a=hf:o/r"], "`penstock pull --adapter hf:o/r` fetches it"),
+    (["--adapter", "a=https://o/r"], "addresses are not fetched"),
 ])  # fmt: skip
 def test_mistakes_are_reported_at_start(files, args, words):
     done = cli("serve", "--port", "0", "--model", "base.gguf", *args, env=settings(files), cwd=files)
     assert done.returncode != 0 and words in done.stderr, done.stderr
+
+
+def test_an_adapter_of_a_hub_is_fetched_once_and_used(files, tmp_path, monkeypatch):
+    peft = {path.name: path.read_bytes() for path in (files / "peft").iterdir()}
+    hub = Hub({**peft, "README.md": b"an adapter"})
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    name, env = f"hf:{REPOSITORY}", settings(tmp_path)
+    run = lambda *args: cli(*args, env=env, cwd=files)
+    try:
+        fetched = run("pull", "--adapter", name)
+        assert fetched.returncode == 0 and "is on disk" in fetched.stdout, fetched.stderr
+        assert run("pull", "--adapter", name).returncode == 0
+        assert len([path for path in hub.asked if path.endswith("/adapter_model.safetensors")]) == 1, "what is on disk is verified"
+        refused = run("pull", "--adapter", f"{name}/other")
+        assert refused.returncode != 0 and "other/adapter_config.json" in refused.stderr, refused.stderr
+    finally:
+        hub.stop()
+    args = ("--model", str(files / "base.gguf"), "--adapter", f"far={name}", "--adapter", f"near={files / 'peft'}")
+    with Server(env, args) as server:
+        assert scores(server, "far") == scores(server, "near") and differ(scores(server, "far"), scores(server, "base"))
+    assert run("rm", "--adapter", name).returncode == 0
+    gone = run("rm", "--adapter", name)
+    assert gone.returncode != 0 and "is not on disk" in gone.stderr
 
 
 def test_a_chat_in_the_terminal_takes_an_adapter(files):

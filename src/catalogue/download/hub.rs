@@ -24,9 +24,9 @@ const DEFAULT_QUANT: &str = "Q4_K_M";
 #[derive(Clone, Debug, PartialEq)]
 pub struct HubFile {
     pub path: String,
-    pub(super) size: u64,
+    pub size: u64,
     /// Known only for large files, which the hub stores outside the repository.
-    pub(super) sha256: Option<String>,
+    pub sha256: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -46,7 +46,7 @@ struct Lfs {
 }
 
 /// Lists the files of a repository at a revision.
-pub(super) fn list(repo: &str, revision: &str, tools: &Tools, progress: &Progress) -> Result<Vec<HubFile>, PullError> {
+pub fn list(repo: &str, revision: &str, tools: &Tools, progress: &Progress) -> Result<Vec<HubFile>, PullError> {
     let hub = tools.hub()?;
     let mut url = format!("{hub}/api/models/{repo}/tree/{}?recursive=true", revision.replace('/', "%2F"));
     let mut listed = Vec::new();

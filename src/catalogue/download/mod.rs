@@ -23,7 +23,7 @@ pub use error::PullError;
 pub use fetch::fetch;
 pub use free_space::free_bytes;
 pub use http::next_of;
-pub use hub::{SAFETENSORS, files_of, pick};
+pub use hub::{HubFile, SAFETENSORS, files_of, list as list_repository, pick};
 pub use hub_search::{HubModel, HubRepository, models_of_hub, search_hub};
 pub use own_file::{open_own, refuse_link, write_own};
 pub use partial::{PARTIAL, Partial};
