@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use crate::cache_size::Cost;
 use crate::fake::{BLOCK_BYTES, FakeEngine, NAN_SEED, VOCAB, fake_adapter, solo_run};
-use crate::items::{Items, Layout};
 use crate::random::{Pools, Random, random_adapters, random_groups, with_runs};
-use crate::testing::{Rig, drafted, options, params, run, sequence};
+use crate::testing::{Rig, drafted, options, params, sequence};
 use crate::{DraftOptions, Event, FinishReason, NewSequence, Pooling, SchedulerOptions, SequenceGroup};
-use engine::{CacheGroup, CacheWindow, EngineError, KvCapacity};
+use engine::{EngineError, KvCapacity};
 
 /// Enqueues a random sequence, in some cases with further members of its sequence group. Returns the number of sequences.
 fn enqueue_random(rig: &mut Rig, random: &mut Random, pools: &Pools, (kind, max_rows): (Kind, usize)) -> u32 {

@@ -9,7 +9,7 @@ use model::Weights;
 /// The weights of a loaded model, for reading what an adapter depends on.
 pub enum BaseWeights {
     /// The mapped file, or the copy that the engine uses.
-    Open(Weights),
+    Open(Box<Weights>),
     /// A file whose copy in the host's memory was given back when a device had loaded it, and its digest.
     Closed(PathBuf, String),
 }
@@ -19,7 +19,7 @@ impl BaseWeights {
     pub(crate) fn of(weights: &Weights, backing: Backing, used_in_place: bool) -> Self {
         match backing {
             Backing::Private if !used_in_place => Self::Closed(weights.file.path().to_owned(), weights.file.digest()),
-            _ => Self::Open(weights.clone()),
+            _ => Self::Open(Box::new(weights.clone())),
         }
     }
 

@@ -40,7 +40,7 @@ impl Shelf {
                 _ => Ok(adapter()),
             }
         };
-        let base = Arc::new(BaseWeights::Open(weights));
+        let base = Arc::new(BaseWeights::Open(Box::new(weights)));
         Self { dir, base, store: AdapterStore::with_opener(most, Box::new(open)), opened }
     }
 

@@ -6,8 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::ActiveAdapter;
 use scheduler::{AdapterRequest, Progress};
 
-/// The sequences with adapters: the names, and whether each still runs.
-static TRACKED: Mutex<Vec<(Vec<Arc<str>>, Weak<Progress>)>> = Mutex::new(Vec::new());
+/// The names of a sequence's adapters, and whether it still runs.
+type Tracked = (Vec<Arc<str>>, Weak<Progress>);
+
+/// The sequences with adapters.
+static TRACKED: Mutex<Vec<Tracked>> = Mutex::new(Vec::new());
 
 /// Names of adapters, in alphabetical order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
