@@ -40,6 +40,9 @@ pub struct ServeArgs {
     /// The picture encoder of the one --model that is a file, or none [default: the file beside the model, if one fits]
     #[arg(long, value_name = "FILE.gguf|none")]
     mmproj: Option<Mmproj>,
+    /// A smaller model with the same vocabulary that drafts the answers of the one --model: an id, or a GGUF file
+    #[arg(long, value_name = "MODEL", alias = "model-draft")]
+    draft: Option<String>,
     /// An adapter (LoRA, control vector): its name as a model, and a GGUF file or a PEFT folder; changes the first model, or BASE; can be
     /// given several times
     #[arg(long = "adapter", value_name = "NAME[@BASE]=PATH")]
@@ -57,9 +60,9 @@ pub struct ServeArgs {
 }
 
 pub fn run(args: ServeArgs, config: Option<&Path>) -> anyhow::Result<()> {
-    let ServeArgs { host, port, models, mmproj, adapters, supervise, supervised, log, engine } = args;
+    let ServeArgs { host, port, models, mmproj, draft, adapters, supervise, supervised, log, engine } = args;
     let adapters = adapters.into_iter().map(|AdapterFlag(entry)| entry).collect();
-    let overrides = log.add_to(Overrides { host, port, models, mmproj, adapters, ..engine.overrides() });
+    let overrides = log.add_to(Overrides { host, port, models, mmproj, draft, adapters, ..engine.overrides() });
     let file = config.map(Path::to_owned);
     let config = Config::load(file.as_deref(), &overrides)?;
     telemetry::init(&log.of(&config))?;

@@ -15,7 +15,7 @@ use crate::engine::{EngineOptions, Footprint, find_device, footprints, longest_c
 use crate::gguf::{GgufFile, Value};
 use crate::logits::SamplingChoice;
 use crate::model::Weights;
-use crate::registry::{FoundEncoder, PictureEncoder, backend, default_sampling, engine_options, mmproj};
+use crate::registry::{FoundEncoder, PictureEncoder, backend, default_sampling, draft_bytes, engine_options, mmproj};
 use crate::serving::{ModelFile, RowShape, chat_template, file_sampling};
 use crate::template::Features;
 use crate::tokenizer::Tokenizer;
@@ -59,6 +59,9 @@ pub fn run(args: ShowArgs, config: Option<&Path>) -> anyhow::Result<()> {
         Ok(known) => (Json::Null, known),
         Err(error) => (format!("{error:#}").into(), Default::default()),
     };
+    if let Some(draft) = &located.entry.draft {
+        shown["draft"] = draft.as_str().into();
+    }
     shown["pictures"] = pictures;
     shown["runnable"] = fault.is_null().into();
     shown["fault"] = fault;
@@ -110,24 +113,32 @@ fn sampling(choice: SamplingChoice) -> Json {
 /// No engine can run the model, or its entry names a wrong picture encoder.
 fn memory(config: &Config, located: &ModelLocation, args: &ShowArgs, file: Arc<GgufFile>) -> anyhow::Result<(Json, Json)> {
     let engine = &config.engine;
-    ModelFile::of(file.clone())?;
+    let target = ModelFile::of(file.clone())?;
     let weights = Weights::load(file)?;
     let most = weights.spec.context_length;
     let found = mmproj(config, &located.entry, &located.path, &RowShape::of(&weights.spec))?;
     let encoder = |backend| found.encoder.as_ref().map_or(0, |encoder| encoder.facts.bytes_on(backend));
+    let options = |context: usize| EngineOptions { context, ..engine_options(engine, &located.entry) };
+    let draft = |options: &EngineOptions| draft_bytes(config, &located.entry, &target, options);
     let context = match (args.context, located.entry.context.unwrap_or(engine.context)) {
         (Some(tokens), _) => tokens as usize,
         (None, Context::Tokens(tokens)) => tokens.min(most),
         (None, Context::Auto) => {
             let device = find_device(backend(engine.backend), engine.device)?;
-            longest_context(&*device, &weights, &engine_options(engine, &located.entry), encoder(device.place().0))?
+            let kind = device.place().0;
+            let longest = |context: usize| -> anyhow::Result<usize> {
+                let beside = encoder(kind).saturating_add(draft(&options(context))?(kind));
+                Ok(longest_context(&*device, &weights, &options(context), beside)?)
+            };
+            longest(longest(1)?)?
         }
     };
     anyhow::ensure!(context <= most, "--context is {context}, but the model's context ends at {most}");
     let kv_tokens = context.next_multiple_of(engine.block_size).saturating_mul(args.sequences as usize);
-    let options = EngineOptions { context, kv_tokens, ..engine_options(engine, &located.entry) };
-    let devices: Vec<Json> =
-        footprints(&weights, &options)?.iter().map(|footprint| device(&footprint.clone().with_encoder(encoder))).collect();
+    let options = EngineOptions { kv_tokens, ..options(context) };
+    let draft = draft(&options)?;
+    let all = footprints(&weights, &options)?.into_iter().map(|footprint| footprint.with(encoder).with(&draft));
+    let devices: Vec<Json> = all.map(|footprint| device(&footprint)).collect();
     Ok((pictures(&found), json!({ "context": context, "sequences": args.sequences, "devices": devices })))
 }
 

@@ -1,5 +1,6 @@
 //! Checks entries of `[[models]]` before any part of them enters a path, a command or a URL.
 
+use super::drafts::Drafts;
 use super::entry::ModelEntry;
 use super::mmproj::{Mmproj, MmprojFile};
 use super::sampling::check_sampling;
@@ -17,6 +18,12 @@ pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
     }
     if entry.share.is_some_and(|share| !(0.01..=100.0).contains(&share)) {
         return Err("share must be from 0.01 to 100".into());
+    }
+    if entry.draft.as_deref().is_some_and(|name| name.trim().is_empty()) {
+        return Err("draft is empty: name a model or the path of a GGUF file, or remove the key".into());
+    }
+    if entry.draft.is_some() && entry.drafts == Some(Drafts::Heads) {
+        return Err("drafts is \"heads\", and draft names a draft model, which takes the place of a head: remove one of the two".into());
     }
     check_sampling(&entry.sampling)?;
     check_variant(entry)?;
@@ -91,6 +98,7 @@ pub(super) fn check_weights(entry: &ModelEntry) -> Result<(), String> {
         ("sha256", entry.sha256.is_some()),
         ("size", entry.size.is_some()),
         ("mmproj", entry.mmproj.is_some()),
+        ("draft", entry.draft.is_some()),
         ("gigabytes", entry.gigabytes.is_some()),
         ("max_context", entry.max_context.is_some()),
     ];

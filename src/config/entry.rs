@@ -98,6 +98,9 @@ pub struct ModelEntry {
     /// Whether the model's answers are drafted. None: as `engine.drafts` says.
     #[serde(default)]
     pub drafts: Option<Drafts>,
+    /// A smaller model with the same vocabulary that drafts the model's answers: an id, an alias, or the path of a GGUF file.
+    #[serde(default)]
+    pub draft: Option<String>,
     /// What the name adds to the weights. It comes from `[[adapters]]`, or from the store.
     #[serde(skip)]
     pub adapter: Option<NamedAdapter>,
@@ -142,6 +145,7 @@ impl ModelEntry {
             chat_template_kwargs: BTreeMap::new(),
             share: None,
             drafts: None,
+            draft: None,
             adapter: None,
             made: None,
         }
@@ -216,6 +220,7 @@ impl ModelEntry {
         self.sha256.clone_from(&base.sha256);
         self.size = base.size;
         self.mmproj.clone_from(&base.mmproj);
+        self.draft.clone_from(&base.draft);
         self.family = self.family.take().or_else(|| base.family.clone());
         self.licence.clone_from(&base.licence);
         self.gigabytes = base.gigabytes;

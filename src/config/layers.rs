@@ -79,8 +79,10 @@ fn load(surroundings: &ConfigSources, overrides: &Overrides) -> Result<Config, C
         models,
         adapters,
         mmproj: overrides.mmproj.clone(),
+        draft: overrides.draft.clone(),
     };
     check_flag(&config, overrides)?;
+    check_draft(overrides)?;
     validate::resolve(&mut config, surroundings)?;
     Ok(config)
 }
@@ -96,6 +98,16 @@ fn check_flag(config: &Config, Overrides { models, mmproj, .. }: &Overrides) -> 
         [] => bad("it belongs to a file: name the file with --model FILE.gguf".into()),
         several => bad(format!("{} models are named: set `mmproj` in entries of [[models]] instead", several.len())),
     }
+}
+
+/// Checks that `--draft` stands beside one model.
+fn check_draft(Overrides { models, draft, .. }: &Overrides) -> Result<(), ConfigError> {
+    let fault = match (draft, models.len()) {
+        (None, _) | (Some(_), 1) => return Ok(()),
+        (Some(_), 0) => "it belongs to a model: name the model with --model".to_owned(),
+        (Some(_), several) => format!("{several} models are named: set `draft` in entries of [[models]] instead"),
+    };
+    Err(ConfigError::BadValue { origin: "--draft".into(), key: "draft".into(), fault })
 }
 
 fn builtin_fault(fault: &str) -> ConfigError {
@@ -193,8 +205,21 @@ impl Merged {
     }
 
     fn flags(&mut self, overrides: &Overrides) -> Result<(), ConfigError> {
-        let Overrides { host, port, models, mmproj: _, adapters: _, log, log_format, backend, threads, device, context, cache_type } =
-            overrides;
+        let Overrides {
+            host,
+            port,
+            models,
+            log,
+            log_format,
+            backend,
+            threads,
+            device,
+            context,
+            cache_type,
+            mmproj: _,
+            draft: _,
+            adapters: _,
+        } = overrides;
         let mut flags = Vec::new();
         let mut flag =
             |origin, section, key, value: Option<Value>| flags.extend(value.map(|value| Setting { origin, section, key, value }));

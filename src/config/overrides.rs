@@ -20,6 +20,8 @@ pub struct Overrides {
     pub models: Vec<String>,
     /// `--mmproj`: the picture encoder of the one model in `models`, which is a path.
     pub mmproj: Option<Mmproj>,
+    /// `--draft`: the draft model of the one model in `models`.
+    pub draft: Option<String>,
     /// `--adapter`: adapters of the served models.
     pub adapters: Vec<AdapterEntry>,
     /// `--log`, `-q` or `-v`

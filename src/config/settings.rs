@@ -35,6 +35,9 @@ pub struct Config {
     /// The flag `--mmproj`: the picture encoder of the file that `--model` names.
     #[serde(skip)]
     pub mmproj: Option<Mmproj>,
+    /// The flag `--draft`: the draft model of the model that `--model` names.
+    #[serde(skip)]
+    pub draft: Option<String>,
 }
 
 /// The section `[server]`.

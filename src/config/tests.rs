@@ -107,6 +107,7 @@ fn each_layer_overrides_the_one_before() {
         port: Some(5),
         models: vec!["x".into()],
         mmproj: None,
+        draft: None,
         adapters: Vec::new(),
         log: Some("warn".into()),
         log_format: None,
@@ -514,4 +515,29 @@ fn the_flag_for_a_mmproj_stands_beside_one_file() {
     {
         names(&of(models).unwrap_err(), &["--mmproj", words]);
     }
+}
+
+#[test]
+fn a_draft_model_belongs_to_one_model_and_excludes_heads() {
+    let entry = |fields: &str| format!("[[models]]\nid = 'm'\nsource = {{ type = 'file', path = '/m.gguf' }}\n{fields}\n");
+    let draft_of = |text: &str, id: &str| find_model(&Scene::new().file("a.toml", text).config().models, id).unwrap().draft.clone();
+    assert_eq!(draft_of(&entry("draft = 'small'"), "m").as_deref(), Some("small"));
+    assert_eq!(draft_of(&entry("draft = '~/s.gguf'"), "m").as_deref(), Some("/home/u/s.gguf"));
+    let variant = format!("{}[[models]]\nid = 'v'\nof = 'm'\n", entry("draft = 'small'"));
+    assert_eq!(draft_of(&variant, "v").as_deref(), Some("small"));
+    for (text, words) in [
+        (entry("draft = ' '"), "draft is empty"),
+        (entry("draft = 'small'\ndrafts = 'heads'"), "takes the place of a head"),
+        (format!("{variant}draft = 'other'"), "`draft` describes the weights"),
+    ] {
+        names(&Scene::new().file("a.toml", &text).error(), &["a.toml", words]);
+    }
+    let of = |models: &[&str]| {
+        let models = models.iter().map(|name| (*name).to_owned()).collect();
+        let flags = Overrides { models, draft: Some("small".into()), ..Overrides::default() };
+        Config::load_from(&Scene::new().surroundings, &flags).map(|config| config.draft).map_err(|error| error.to_string())
+    };
+    assert_eq!(of(&["m"]).unwrap().as_deref(), Some("small"));
+    names(&of(&[]).unwrap_err(), &["--draft", "--model"]);
+    names(&of(&["a", "b"]).unwrap_err(), &["--draft", "2 models are named"]);
 }

@@ -138,12 +138,18 @@ pub(super) fn resolve(config: &mut Config, surroundings: &ConfigSources) -> Resu
             *path = expand_home(path, surroundings);
         }
         entry.mmproj = entry.mmproj.take().map(|mmproj| in_home(mmproj, surroundings));
+        entry.draft = entry.draft.take().map(|name| name_in_home(name, surroundings));
         entry.chat_template = entry.chat_template.as_deref().map(|path| expand_home(path, surroundings));
     }
     config.adapters.iter_mut().for_each(|entry| entry.path = expand_home(&entry.path, surroundings));
     config.server.adapter_folders.iter_mut().for_each(|folder| *folder = expand_home(folder, surroundings));
     config.mmproj = config.mmproj.take().map(|mmproj| in_home(mmproj, surroundings));
     Ok(())
+}
+
+/// The name of a model, or a path below the home directory.
+fn name_in_home(name: String, surroundings: &ConfigSources) -> String {
+    if name.starts_with("~/") { expand_home(Path::new(&name), surroundings).display().to_string() } else { name }
 }
 
 fn in_home(mmproj: Mmproj, surroundings: &ConfigSources) -> Mmproj {

@@ -29,9 +29,9 @@ impl Footprint {
         Self { backend, device: info.name, weights: budget.weights, cache_type, kv, scratch: budget.scratch, memory: info.memory }
     }
 
-    /// Adds a picture encoder, which runs on the same device if it can. `bytes`: its memory on a device of a backend.
+    /// Adds what is loaded with the model: a picture encoder or a draft model. `bytes`: its memory on a device of a backend.
     #[must_use]
-    pub fn with_encoder(mut self, bytes: impl Fn(BackendKind) -> u64) -> Self {
+    pub fn with(mut self, bytes: impl Fn(BackendKind) -> u64) -> Self {
         self.weights = self.weights.saturating_add(bytes(self.backend));
         self
     }

@@ -1,8 +1,12 @@
 //! Decides how the answers of a model are drafted.
 
+use anyhow::Context;
+
+use catalogue::{Store, resolve};
 use config::{Config, Drafts, ModelEntry};
 use engine::{BackendKind, Device, EngineOptions};
-use serving::ModelFile;
+use gguf::Backing;
+use serving::{DraftFile, ModelFile};
 
 /// The most drafts of a step of a model with recurrent state, which keeps a state for each.
 const DRAFT_STATES: usize = 8;
@@ -27,7 +31,9 @@ impl Drafting {
     /// What the settings ask for and what the model can have on this device. The log says what it cannot have.
     pub fn of(config: &Config, entry: &ModelEntry, file: &ModelFile, device: &dyn Device) -> Self {
         let (id, on_cpu) = (&entry.id, device.place().0 == BackendKind::Cpu);
-        let asked = entry.drafts.unwrap_or(config.engine.drafts);
+        // A draft model takes the place of a head.
+        let default = if entry.draft.is_some() { Drafts::Ngram } else { config.engine.drafts };
+        let asked = entry.drafts.unwrap_or(default);
         let is_on = match asked {
             Drafts::Auto => on_cpu,
             Drafts::Ngram | Drafts::Heads => true,
@@ -45,4 +51,42 @@ impl Drafting {
         }
         Self { is_on, states, with_head }
     }
+}
+
+/// The entry of the draft model that an entry names. None if it names none, or if its answers are not drafted.
+///
+/// # Errors
+/// The draft model is unknown.
+pub fn draft_entry(config: &Config, entry: &ModelEntry) -> anyhow::Result<Option<ModelEntry>> {
+    let Some(name) = entry.draft.as_deref().filter(|_| entry.drafts != Some(Drafts::Off)) else { return Ok(None) };
+    resolve(config, name).with_context(|| format!("draft of the model `{}`", entry.id)).map(Some)
+}
+
+/// Opens the draft model that an entry names, for the model in `target`. None if it names none, or if its answers are not drafted.
+///
+/// # Errors
+/// The draft model is unknown or not on disk, or it cannot draft the answers of this model.
+pub fn draft_model(config: &Config, entry: &ModelEntry, target: &ModelFile) -> anyhow::Result<Option<DraftFile>> {
+    let Some(draft) = draft_entry(config, entry)? else { return Ok(None) };
+    let of_entry = || format!("draft of the model `{}`", entry.id);
+    let store = Store::new(&config.server.models_dir);
+    let path = store.path(&draft).with_context(|| format!("{}: `{}`: {}", of_entry(), draft.id, store.why_missing(&draft)))?;
+    let backing = if config.engine.mmap { Backing::Mapped } else { Backing::Private };
+    DraftFile::open(&path, backing, target).with_context(of_entry).map(Some)
+}
+
+/// The memory that the draft model of an entry takes beside a target with these options, by the backend [bytes].
+///
+/// # Errors
+/// Those of [`draft_model`].
+pub fn draft_bytes(
+    config: &Config,
+    entry: &ModelEntry,
+    target: &ModelFile,
+    options: &EngineOptions,
+) -> anyhow::Result<impl Fn(BackendKind) -> u64 + use<>> {
+    let on_cpu = || engine::device(BackendKind::Cpu, 0).context("the CPU");
+    let need = draft_model(config, entry, target)?.map(|draft| draft.need(&*on_cpu()?, options)).transpose()?;
+    let bytes = need.map_or(0, |need| need.total());
+    Ok(move |kind| if kind == BackendKind::Cpu { bytes } else { 0 })
 }

@@ -41,6 +41,7 @@ pub use catalogue::{LATEST, NewBlob, PullError, blob_digest};
 pub use catalogue_search::{Found, FoundIn, FoundModel, estimated_memory};
 pub use creation::CreateStage;
 pub use descriptions::DescribedFile;
+pub use drafting::draft_bytes;
 pub use error::RegistryError;
 pub use events::{ModelEvent, ModelEventKind, ModelEventStream, ModelState};
 pub use exit_on_fault::{EXIT_DEVICE_LOST, EXIT_STUCK, closing};

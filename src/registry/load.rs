@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use super::base::{Base, Loaded};
-use super::drafting::Drafting;
+use super::drafting::{Drafting, draft_model};
 use super::load_admission::LoadAdmission;
 use super::mmproj::{FoundEncoder, PictureEncoder, mmproj};
 use super::model_memory::{ModelMemory, measured};
@@ -15,7 +15,9 @@ use config::{Config, ExampleRole, ModelEntry, StoredVariant};
 use engine::{BackendKind, Device, DeviceMemory, EngineOptions, Need};
 use gguf::{Backing, GgufFile};
 use logits::SamplingChoice;
-use serving::{BaseModel, ChatTemplate, Message, Model, ModelFile, NameDefaults, Role, RunOptions, chat_template, file_sampling};
+use serving::{
+    BaseModel, ChatTemplate, Message, Model, ModelFile, NameDefaults, OpenDraft, Role, RunOptions, chat_template, file_sampling,
+};
 
 /// Loads a base model from its file and builds its variants.
 pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission) -> anyhow::Result<Loaded> {
@@ -26,25 +28,31 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
     let on_backend = || format!("engine.backend (--backend) is {}", config.engine.backend.name());
     let device = engine::find_device(backend(config.engine.backend), config.engine.device).with_context(on_backend)?;
     let drafting = Drafting::of(config, entry, &file, &*device);
-    let needs = |context: usize| {
-        let options = drafting.apply(EngineOptions { context, ..engine_options(&config.engine, entry) });
-        file.need(&*device, &options).with_context(on_backend)
-    };
+    let options = |context: usize| drafting.apply(EngineOptions { context, ..engine_options(&config.engine, entry) });
+    let draft = draft_model(config, entry, &file)?;
     let FoundEncoder { encoder, notes } = mmproj(config, entry, path, &file.row_shape())?;
     notes.iter().for_each(|note| tracing::warn!("{}: {}", entry.id, note.escape_debug()));
     if let Some(PictureEncoder { path, facts }) = &encoder {
         tracing::info!("{}: pictures are read by {} ({})", entry.id, path.display().to_string().escape_debug(), facts.family);
     }
-    let beside = encoder_bytes(encoder.as_ref(), &*device);
-    let needs = |context: usize| needs(context).map(|need| Need { weights: need.weights.saturating_add(beside), ..need });
+    let of_encoder = encoder_bytes(encoder.as_ref(), &*device);
+    let beside = |context: usize| {
+        let of_draft = draft.as_ref().map(|draft| draft.need(&*device, &options(context))).transpose().with_context(on_backend)?;
+        anyhow::Ok(of_draft.map_or(0, |need| need.total()).saturating_add(of_encoder))
+    };
+    let needs = |context: usize| {
+        let need = file.need(&*device, &options(context)).with_context(on_backend)?;
+        anyhow::Ok(Need { weights: need.weights.saturating_add(beside(context)?), ..need })
+    };
     // The length of an automatic context depends on the free memory, so room for a short context is made first.
     let free = || Some(device.describe().ok()?.memory?.free);
     admission.make(&needs(least_context(config, entry, &file))?, &free)?;
-    let context = context(config, entry, &file, (&*device, drafting, beside))?;
+    let context = context(config, entry, &file, (&*device, drafting, &beside))?;
     let need = needs(context)?;
     admission.make(&need, &free)?;
     let mmproj = encoder.map(|encoder| encoder.path);
-    let options = RunOptions { mmproj, share: entry.share.unwrap_or(1.0), ..run_options(config, entry, context)? };
+    let draft = draft.map(|draft| -> OpenDraft { Box::new(|target, options| draft.open_beside(target, options)) });
+    let options = RunOptions { mmproj, draft, share: entry.share.unwrap_or(1.0), ..run_options(config, entry, context)? };
     let of_file = file.sampling();
     let options = with_drafts(options, drafting);
     let model = Arc::new(file.start(device, options).with_context(on_backend)?);
@@ -183,12 +191,12 @@ fn least_context(config: &Config, entry: &ModelEntry, file: &ModelFile) -> usize
 }
 
 /// The longest context served. A setting beyond what the model was made for is reduced, with a warning.
-/// `beside`: the memory that the picture encoder takes on the device [bytes].
+/// `beside`: the memory that the picture encoder and the draft model take on the device, by the context [bytes].
 fn context(
     config: &Config,
     entry: &ModelEntry,
     file: &ModelFile,
-    (device, drafting, beside): (&dyn Device, Drafting, u64),
+    (device, drafting, beside): (&dyn Device, Drafting, &dyn Fn(usize) -> anyhow::Result<u64>),
 ) -> anyhow::Result<usize> {
     let (id, most) = (&entry.id, file.context_length());
     match entry.context.unwrap_or(config.engine.context) {
@@ -198,7 +206,10 @@ fn context(
         }
         config::Context::Tokens(tokens) => Ok(tokens),
         config::Context::Auto => {
-            let context = file.auto_context(device, &drafting.apply(engine_options(&config.engine, entry)), beside)?;
+            let options = drafting.apply(engine_options(&config.engine, entry));
+            // The longer the context, the more the draft model takes, so the second length is no longer than the first.
+            let longest = file.auto_context(device, &options, beside(least_context(config, entry, file))?)?;
+            let context = file.auto_context(device, &options, beside(longest)?)?;
             if context < most {
                 tracing::info!("{id}: the context is {context} of the {most} tokens that the model was made for: set --context for more");
             }

@@ -19,6 +19,7 @@ pub fn run_options(config: &Config, entry: &ModelEntry, context: usize) -> anyho
     ensure!(holds_context, "engine.kv_tokens is {kv}, which does not hold one context of {context} tokens");
     Ok(RunOptions {
         mmproj: None,
+        draft: None,
         name: entry.id.clone(),
         engine: EngineOptions { context, ..engine_options(engine, entry) },
         scheduler: SchedulerOptions {

@@ -9,6 +9,7 @@ use anyhow::Context;
 use super::adapters::{self, AdapterAsk, AdapterSettings};
 use super::base::{Base, Loaded, unix_seconds};
 use super::descriptions::Descriptions;
+use super::drafting::draft_entry;
 use super::error::{Patience, RegistryError};
 use super::events::{Events, ModelEventKind, ModelState};
 use super::load;
@@ -134,12 +135,18 @@ impl Registry {
     pub fn load_eager(self: &Arc<Self>) -> anyhow::Result<()> {
         let (served, named) = (self.served(), self.named.read().unwrap_or_else(PoisonError::into_inner).clone());
         let is_named = |base: &Base| base.eager || named.iter().any(|name| base.variant(name).is_some());
+        let fetch = |entry: &ModelEntry| {
+            let progress = Progress::new(&entry.id, entry.size);
+            self.store.pull(entry, &Tools::from_env(), &progress).with_context(|| format!("model `{}`", entry.id))
+        };
         for base in served.bases.iter().filter(|base| is_named(base)) {
             let entry = &base.entry;
             // What the catalogue alone names is fetched by `penstock pull`, so that a server with all its weights starts without a network.
             if self.store.path(entry).is_none() || !entry.built_in && self.store.lacks_mmproj(entry) {
-                let progress = Progress::new(&entry.id, entry.size);
-                self.store.pull(entry, &Tools::from_env(), &progress).with_context(|| format!("model `{}`", entry.id))?;
+                fetch(entry)?;
+            }
+            if let Some(draft) = draft_entry(&self.settings(), entry)?.filter(|draft| self.store.path(draft).is_none()) {
+                fetch(&draft)?;
             }
         }
         for base in served.bases.iter().filter(|base| base.eager) {

@@ -124,7 +124,7 @@ fn weights_of(config: &Config, models: &[ModelEntry], entry: &ModelEntry) -> Mod
         made: None,
         ..weights.clone()
     };
-    ModelEntry { context: entry.context, cache_type: entry.cache_type, ..plain(base.unwrap_or(entry)) }
+    ModelEntry { context: entry.context, cache_type: entry.cache_type, draft: entry.draft.clone(), ..plain(base.unwrap_or(entry)) }
 }
 
 /// Whether two names can share one load: the same file with the same options. A made model's file is that of the model it was made from.
@@ -137,7 +137,8 @@ fn shares_load(store: &Store, one: &ModelEntry, two: &ModelEntry) -> bool {
     };
     // A made model has links to the picture encoder of its origin.
     let same_pictures = one.mmproj == two.mmproj || is_stored(one) || is_stored(two);
-    one.context == two.context && one.cache_type == two.cache_type && one.base == two.base && same_pictures && (same_source || same_file())
+    let same_options = one.context == two.context && one.cache_type == two.cache_type && one.draft == two.draft && one.base == two.base;
+    same_options && same_pictures && (same_source || same_file())
 }
 
 /// Identifies a file regardless of its name: device and inode.
@@ -152,6 +153,7 @@ fn named_offers(config: &Config, models: &[ModelEntry], named: &[String]) -> any
         if matches!(entry.source, Source::File { .. }) && find_model(&config.models, name).is_none() {
             entry.mmproj = entry.mmproj.or_else(|| config.mmproj.clone());
         }
+        entry.draft = config.draft.clone().or(entry.draft);
         let namesake = offers.iter().find(|other| share_a_name(&other.entry, &entry));
         if let Some(OfferedModel { entry: other, .. }) = namesake {
             let source = &other.source;

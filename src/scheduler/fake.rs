@@ -120,6 +120,8 @@ pub struct FakeEngine {
     /// Number of leading blocks that are backed.
     num_backed: usize,
     draft_head: Option<DraftHeadInfo>,
+    /// Whether every third token is another one than [`next_token`] says.
+    is_draft: bool,
     adapters: FakeAdapters,
     loops: FakeLoops,
     control: Arc<Mutex<Control>>,
@@ -220,6 +222,7 @@ impl FakeEngine {
             progress: Progress::default(),
             num_backed,
             draft_head: None,
+            is_draft: false,
             adapters: FakeAdapters::default(),
             loops: FakeLoops::default(),
             control: control.clone(),
@@ -359,6 +362,7 @@ impl FakeEngine {
         }
         let seen: Vec<Vec<u32>> = seen.iter().map(|seen| seen.iter().map(|kept| kept.entry).collect()).collect();
         let id = token_after(seen.iter().map(|seen| &seen[..]), unsampled.states[row], slot.init.params.seed);
+        let id = if self.is_draft && position % 3 == 2 { (id + 1) % VOCAB } else { id };
         let id = mask.map_or(id, |mask| masked_token(id, mask));
         slot.init.generated.push(id);
         slot.sampled = Some((unsampled.step.0, id));

@@ -1,7 +1,9 @@
-//! Drafts of the test engine: states that go back behind wrong ones, and a draft head. The head reads the context back from the cache,
-//! through the blocks that a request names, so a request with wrong blocks or a wrong place fails here. Two of three guesses are right.
+//! Drafts of the test engine: states that go back behind wrong ones, a draft model that is wrong now and then, and a draft head. The head
+//! reads the context back from the cache, through the blocks that a request names, so a request with wrong blocks or a wrong place fails
+//! here. Two of three guesses are right.
 
 use super::{FakeEngine, RecurrentState, Unsampled, VOCAB, entry, next_token};
+use crate::drafts::draft_model::DraftEngine;
 use engine::{DraftHeadInfo, DraftRequest, MAX_HEAD_DRAFTS, Sampled};
 
 impl FakeEngine {
@@ -9,6 +11,11 @@ impl FakeEngine {
     pub fn with_draft_head(self) -> Self {
         let group = self.capacity.groups.iter().position(|group| group.window.is_none());
         Self { draft_head: group.map(|group| DraftHeadInfo { group, cost: 0.02 }), ..self }
+    }
+
+    /// Makes the engine that of a draft model, of which two of three guesses are right.
+    pub fn as_draft(self, pass: f64) -> DraftEngine {
+        DraftEngine { engine: Box::new(Self { is_draft: true, ..self }), num_ids: VOCAB as usize, context: usize::MAX, pass }
     }
 
     /// Takes states back behind wrong drafts, as an engine that keeps states does.

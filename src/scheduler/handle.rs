@@ -9,6 +9,7 @@ use crate::channel::{EventReceiver, channel};
 use crate::client::Client;
 use crate::engine_thread::{self, Command, STOPPED};
 use crate::event::Event;
+use crate::guesser::Engines;
 use crate::new_sequence::NewSequence;
 use crate::options::SchedulerOptions;
 use crate::progress::Progress;
@@ -75,7 +76,7 @@ pub struct Handle {
 impl Handle {
     /// Starts the engine thread. If the system cannot start a thread, the handle refuses every sequence.
     pub fn spawn(engine: Box<dyn Engine>, options: SchedulerOptions, metrics: Arc<ModelMetrics>) -> Self {
-        Self::spawn_on(engine, options, metrics, None, None)
+        Self::spawn_on(engine.into(), options, metrics, None, None)
     }
 
     /// Like [`Handle::spawn`], with a watchdog for an engine that may get stuck or lose its device.
@@ -85,12 +86,12 @@ impl Handle {
         metrics: Arc<ModelMetrics>,
         watchdog: Option<Watchdog>,
     ) -> Self {
-        Self::spawn_on(engine, options, metrics, watchdog, None)
+        Self::spawn_on(engine.into(), options, metrics, watchdog, None)
     }
 
-    /// Like [`Handle::spawn_watched`], on a device that other models may share.
+    /// Like [`Handle::spawn_watched`], on a device that other models may share, and with a draft model if there is one.
     pub fn spawn_on(
-        engine: Box<dyn Engine>,
+        engines: Engines,
         options: SchedulerOptions,
         metrics: Arc<ModelMetrics>,
         watchdog: Option<Watchdog>,
@@ -99,7 +100,7 @@ impl Handle {
         // The channel itself is unbounded. Permits bound what it can hold.
         let (commands, receiver) = crossbeam_channel::unbounded();
         let tokens = match options.max_waiting_tokens {
-            0 => engine.kv_capacity().max_tokens().saturating_mul(16).max(options.max_waiting.saturating_mul(64)),
+            0 => engines.engine.kv_capacity().max_tokens().saturating_mul(16).max(options.max_waiting.saturating_mul(64)),
             tokens => tokens,
         };
         let shared = Arc::new(Shared::new(QueueSize { places: options.max_waiting, tokens }));
@@ -107,7 +108,7 @@ impl Handle {
         let handle = Self { shared: shared.clone(), commands, ended, watched: watchdog.is_some() };
         let device = share.map(|share| (share.device.join(share.share), share.cache_idle));
         let run = move || {
-            engine_thread::run(Scheduler::new(engine, options, metrics), receiver, shared, watchdog, device);
+            engine_thread::run(Scheduler::new(engines, options, metrics), receiver, shared, watchdog, device);
             drop(running);
         };
         if let Err(error) = std::thread::Builder::new().name("engine".into()).spawn(run) {

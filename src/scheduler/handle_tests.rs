@@ -299,7 +299,8 @@ fn step_overhead() {
                 prefix_cache: true,
                 drafts: true,
             };
-            let mut scheduler = Scheduler::new(Box::new(engine), options, ModelMetrics::for_model("overhead"));
+            let mut scheduler =
+                Scheduler::new(Engines { engine: Box::new(engine), draft: None }, options, ModelMetrics::for_model("overhead"));
             let shared = shared(64);
             let streams: Vec<_> = (0..32)
                 .map(|i| {

@@ -9,7 +9,7 @@ use crate::block_manager::BlockManager;
 use crate::channel::EventSender;
 use crate::checkpoints::Checkpoints;
 use crate::client::Client;
-use crate::drafts::{DrafterKind, Drafts, History, MAX_DRAFTS};
+use crate::drafts::{Asking, DrafterKind, Drafts, GuessRequest, History, MAX_DRAFTS};
 use crate::event::Event;
 use crate::items::Items;
 use crate::mask_threads::MaskThreads;
@@ -161,7 +161,7 @@ impl Sequence {
     /// What to ask the draft head, whose keys and values are in the blocks of `group`. `num_rows`: rows of the next step besides drafts.
     pub fn draft_request(&self, group: usize, num_rows: usize, blocks: &BlockManager) -> Option<DraftRequest> {
         let drafts = self.drafts.as_ref().filter(|_| self.num_pending == 0)?;
-        let most = drafts.num_to_ask(num_rows, self.max_drafts(blocks.max_tokens()));
+        let most = drafts.num_to_ask(self.asking(num_rows, 1, blocks.max_tokens()));
         let index = self.num_tokens() - 1;
         let token = *self.generated.last().filter(|_| most > 0 && self.num_computed == index)?;
         let held = self.cache.block_table(group).get(..index.div_ceil(blocks.block_size()))?;
@@ -169,7 +169,27 @@ impl Sequence {
         Some(DraftRequest { slot: self.sequence_slot, token, index: index as u32, position, blocks: held.to_vec(), most })
     }
 
-    /// Takes what the draft head guessed.
+    /// The sequence before a step with `num_rows` rows besides drafts, for a drafter that must read `num_unread` tokens before it guesses.
+    pub fn asking(&self, num_rows: usize, num_unread: usize, capacity: usize) -> Asking {
+        Asking { num_rows, most: self.max_drafts(capacity), num_unread, num_left: self.max_tokens() - self.generated.len() }
+    }
+
+    /// What a draft model reads to guess the tokens that follow. None if the sequence has no tokens yet, or a step in flight adds some.
+    pub fn guess_request(&self) -> Option<GuessRequest<'_>> {
+        let is_known = self.num_pending == 0 && !self.generated.is_empty();
+        is_known.then(|| GuessRequest {
+            id: self.id,
+            prompt: &self.asked.prompt,
+            generated: &self.generated,
+            params: &self.asked.params,
+            stop_ids: &self.asked.stop_ids,
+            salt: self.asked.cache_salt,
+            owner: self.client().tenant,
+            most: 0,
+        })
+    }
+
+    /// Takes what the draft head or the draft model guessed.
     pub fn bring_guess(&mut self, guess: Vec<u32>) {
         let history = History { prompt: self.asked.prompt.tokens(), generated: &self.generated };
         if let Some(drafts) = &mut self.drafts {
@@ -187,7 +207,10 @@ impl Sequence {
 
     /// Records that the drafts in flight were verified. `counts`: the number of drafts, and of those that were right.
     pub fn count_drafts(&mut self, counts: (usize, usize), metrics: &ModelMetrics) {
-        let kind = self.drafts.as_mut().and_then(|drafts| drafts.land());
+        let kind = self.drafts.as_mut().and_then(|drafts| {
+            drafts.settle(counts);
+            drafts.land()
+        });
         self.timeline.progress().count_drafts(counts, kind == Some(DrafterKind::Prediction));
         metrics.count_drafts(counts.0, counts.1);
     }

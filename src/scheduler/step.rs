@@ -15,6 +15,7 @@ use crate::cache_size::{CacheSize, Cost};
 use crate::commit::{self, Advanced};
 use crate::drafts::{DraftCost, Drafts};
 use crate::event::Event;
+use crate::guesser::{Engines, Guesser};
 use crate::loops::Loops;
 use crate::mask_threads::MaskThreads;
 use crate::masks::PATIENCE;
@@ -26,7 +27,7 @@ use crate::shared_device::{CacheHandle, MemoryRequest};
 use crate::step_masks::StepMasks;
 use crate::time_slicing::{StepRowLimit, TimeSlice, TimeSliceClient};
 use crate::watchdog::Heartbeat;
-use engine::{BackendKind, DraftHeadInfo, DraftRequest, Engine, EngineError, Progress, StepId, StepOutput};
+use engine::{BackendKind, Engine, EngineError, Progress, StepId, StepOutput};
 use metrics::ModelMetrics;
 
 /// Runs the steps of one engine. Owned by the engine thread.
@@ -49,8 +50,7 @@ pub struct Scheduler {
     loops: Loops,
     /// Duration of the latest time slice.
     step_took: Duration,
-    /// The engine's draft head, if answers are drafted with it.
-    head: Option<DraftHeadInfo>,
+    guesser: Guesser,
     // Buffers that every step reuses.
     plan: StepPlan,
     advanced: Vec<Advanced>,
@@ -81,7 +81,7 @@ impl From<EngineError> for StepError {
 }
 
 impl Scheduler {
-    pub fn new(engine: Box<dyn Engine>, options: SchedulerOptions, metrics: Arc<ModelMetrics>) -> Self {
+    pub fn new(Engines { engine, draft }: Engines, options: SchedulerOptions, metrics: Arc<ModelMetrics>) -> Self {
         let capacity = engine.kv_capacity();
         let max_rows = options.max_batch_tokens.max(1);
         // Every running sequence must find room for its decode row in every step.
@@ -91,10 +91,12 @@ impl Scheduler {
         }
         let max_in_flight = engine.max_in_flight().clamp(1, 2);
         let info = engine.info();
-        let head = info.draft_head.filter(|_| max_in_flight == 1);
-        let cost = DraftCost { row: info.row_cost, head: head.map(|head| head.cost) };
         let goes_back = !capacity.has_state() || info.draft_states > 0 && max_in_flight == 1;
-        let cost = (options.drafts && goes_back).then_some(cost);
+        let is_drafted = options.drafts && goes_back;
+        // What is asked for comes between steps, when none is in flight.
+        let guesser =
+            if is_drafted && max_in_flight == 1 { Guesser::new(info.draft_head, draft, options.prefix_cache) } else { Guesser::default() };
+        let cost = is_drafted.then(|| DraftCost { row: info.row_cost, guess: guesser.cost() });
         let most = if capacity.has_state() { info.draft_states } else { usize::MAX };
         let cache_size = CacheSize::new(&*engine);
         let blocks = BlockManager::new(capacity, engine.num_backed_blocks(), options.prefix_cache);
@@ -114,7 +116,7 @@ impl Scheduler {
             loops: Loops::new(engine.loop_limits().filter(|_| max_in_flight > 1)),
             step_took: Duration::ZERO,
             plan: StepPlan::new(Drafting { cost, most, misses_steps: max_in_flight > 1 }),
-            head: head.filter(|_| cost.is_some()),
+            guesser,
             advanced: Vec::new(),
             masks: StepMasks::default(),
             output: StepOutput::default(),
@@ -312,6 +314,7 @@ impl Scheduler {
         if cost > Cost::Nothing {
             let emptied = self.sequences.adapters.empty_unused();
             emptied.into_iter().for_each(|place| self.engine.unload_adapter(place));
+            self.guesser.give_back();
         }
         let Sequences { blocks, metrics, .. } = &mut self.sequences;
         let given = self.cache_size.give_back(&mut *self.engine, blocks, metrics, (bytes, cost > Cost::Nothing));
@@ -392,40 +395,16 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Prepares the next step of the sequences that go on: asks the draft head, and advances the grammars.
+    /// Prepares the next step of the sequences that go on: asks what follows them, and advances the grammars. While models take turns,
+    /// nothing is asked, since no turn is for it.
     fn prepare_next(&mut self) -> Result<(), EngineError> {
-        self.ask_head()?;
+        let is_contended = self.time_slices.as_ref().is_some_and(|(time_slices, _)| time_slices.is_contended());
+        if !is_contended && self.in_flight.is_empty() && self.guesser.ask(&mut *self.engine, &mut self.sequences, &self.advanced)? {
+            self.num_turns += 1;
+        }
         for Advanced { id, tokens } in self.advanced.drain(..) {
             if let Some(sequence) = self.sequences.running.get_mut(id) {
                 sequence.advance_grammar(&tokens, &mut self.mask_threads);
-            }
-        }
-        Ok(())
-    }
-
-    /// Asks the draft head what follows the sequences that go on. While models take turns, it is not asked, since no turn is for it.
-    fn ask_head(&mut self) -> Result<(), EngineError> {
-        let is_contended = self.time_slices.as_ref().is_some_and(|(time_slices, _)| time_slices.is_contended());
-        let Some(head) = self.head.filter(|_| !is_contended && self.in_flight.is_empty()) else { return Ok(()) };
-        let Sequences { running, blocks, .. } = &self.sequences;
-        let num_rows = self.advanced.len();
-        let asks = |advanced: &Advanced| Some((advanced.id, running.get(advanced.id)?.draft_request(head.group, num_rows, blocks)?));
-        let (ids, requests): (Vec<u64>, Vec<DraftRequest>) = self.advanced.iter().filter_map(asks).unzip();
-        if requests.is_empty() {
-            return Ok(());
-        }
-        let guesses = match self.engine.draft(&requests) {
-            Ok(guesses) => guesses,
-            Err(error) if error.is_final() => return Err(error),
-            Err(error) => {
-                tracing::warn!("the draft head failed: answers go on without it: {error}");
-                self.head = None;
-                return Ok(());
-            }
-        };
-        for (id, guess) in ids.into_iter().zip(guesses) {
-            if let Some(sequence) = self.sequences.running.get_mut(id) {
-                sequence.bring_guess(guess);
             }
         }
         Ok(())

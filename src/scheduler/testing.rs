@@ -10,6 +10,7 @@ use crate::channel::{EventReceiver, channel};
 use crate::drafts::{DraftOptions, KnownAnswer};
 use crate::event::{Event, FinishReason};
 use crate::fake::{Control, FakeEngine, scores, solo_run, vector, whole_mark};
+use crate::guesser::Engines;
 use crate::items::{Layout, RowRun};
 use crate::new_sequence::NewSequence;
 use crate::options::SchedulerOptions;
@@ -17,7 +18,7 @@ use crate::queue_permits::{QueuePermit, QueuePermits};
 use crate::sequence::Sequence;
 use crate::shared::{QueueSize, Shared};
 use crate::step::Scheduler;
-use engine::{Engine, EngineError, KvCapacity, LoopLimits};
+use engine::{EngineError, KvCapacity, LoopLimits};
 use logits::{Logprobs, SamplingParams};
 use metrics::ModelMetrics;
 
@@ -150,10 +151,15 @@ impl Rig {
     }
 
     pub fn of(engine: FakeEngine, control: Arc<Mutex<Control>>, options: SchedulerOptions) -> Self {
-        let capacity = engine.kv_capacity();
+        Self::of_both(Engines { engine: Box::new(engine), draft: None }, control, options)
+    }
+
+    /// Like [`Rig::of`], for an engine with a draft model.
+    pub fn of_both(engines: Engines, control: Arc<Mutex<Control>>, options: SchedulerOptions) -> Self {
+        let capacity = engines.engine.kv_capacity();
         let metrics = ModelMetrics::for_model(&format!("rig-{:?}-{}", thread::current().id(), RIGS.fetch_add(1, Ordering::Relaxed)));
         let shared = shared(options.max_waiting);
-        Self { scheduler: Scheduler::new(Box::new(engine), options, metrics), capacity, shared, control, clients: vec![] }
+        Self { scheduler: Scheduler::new(engines, options, metrics), capacity, shared, control, clients: vec![] }
     }
 
     pub fn enqueue(&mut self, new: NewSequence) -> usize {

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use crate::cache_size::Cost;
+use crate::drafts::draft_model::DraftEngine;
 use crate::fake::{BLOCK_BYTES, FakeEngine, NAN_SEED, VOCAB, fake_adapter, solo_run};
+use crate::guesser::Engines;
 use crate::random::{Pools, Random, random_adapters, random_groups, with_runs};
 use crate::testing::{Rig, drafted, options, params, sequence};
 use crate::{DraftOptions, Event, FinishReason, NewSequence, Pooling, SchedulerOptions, SequenceGroup};
-use engine::{EngineError, KvCapacity};
+use engine::{Engine, EngineError, KvCapacity};
 
 /// Enqueues a random sequence, in some cases with further members of its sequence group. Returns the number of sequences.
 fn enqueue_random(rig: &mut Rig, random: &mut Random, pools: &Pools, (kind, max_rows): (Kind, usize)) -> u32 {
@@ -44,8 +46,8 @@ fn enqueue_random(rig: &mut Rig, random: &mut Random, pools: &Pools, (kind, max_
         request.extend((0..random.below(8)).map(|i| sequence([prompt.clone(), vec![i]].concat(), 1 + i)));
     }
     let count = request.len() as u32;
-    // Without a known answer, the draft head guesses, and the context.
-    let is_known = |i: usize| !kind.head || i.is_multiple_of(3);
+    // Without a known answer, the draft head or the draft model guesses, and the context.
+    let is_known = |i: usize| !(kind.head || kind.model) || i.is_multiple_of(3);
     let draft = |(i, new): (usize, NewSequence)| match is_known(i) {
         true => drafted(new, [0.0, 0.5, 0.95, 1.0][i % 4], &rig.capacity),
         false => new,
@@ -71,6 +73,8 @@ struct Kind {
     rows: bool,
     /// Whether there is a draft head.
     head: bool,
+    /// Whether there is a draft model.
+    model: bool,
     /// Whether sequences have adapters.
     adapters: bool,
 }
@@ -110,6 +114,17 @@ fn check_clients(rig: &Rig, kind: Kind) -> u64 {
     stops
 }
 
+/// A draft model for a model with this cache, whose own cache may be too small for some sequences, and which may fail in some step.
+fn random_draft_model(random: &mut Random, target: KvCapacity, max_running: usize) -> DraftEngine {
+    let capacity = KvCapacity { num_state_slots: 0, num_blocks: 4 + random.below(80) as usize, ..target };
+    let (engine, control) = FakeEngine::new(capacity, 1 + random.below(max_running as u32) as usize, 1);
+    if random.below(4) == 0 {
+        let error = (random.below(2) == 0).then(|| EngineError::Device("lost".into()));
+        control.lock().unwrap().fault = Some((u64::from(random.below(200)), error));
+    }
+    engine.backed(2).as_draft(0.05)
+}
+
 /// Runs one random trace. Returns the numbers of preemptions, prefix hits, cancels, stops, copied blocks and copied states, and the
 /// number of right drafts.
 fn random_trace(seed: u64, kind: Kind) -> ([u64; 6], u64) {
@@ -125,7 +140,7 @@ fn random_trace(seed: u64, kind: Kind) -> ([u64; 6], u64) {
     };
     let max_batch_tokens = options.max_batch_tokens;
     let mut capacity = KvCapacity::blocks(16 + random.below(50) as usize, 4);
-    let max_in_flight = if kind.head { 1 } else { 1 + (seed % 2) as usize };
+    let max_in_flight = if kind.head || kind.model { 1 } else { 1 + (seed % 2) as usize };
     if kind.recurrent {
         capacity.num_state_slots = 1 + random.below(24) as usize;
     }
@@ -136,7 +151,9 @@ fn random_trace(seed: u64, kind: Kind) -> ([u64; 6], u64) {
     let num_blocks = capacity.num_blocks;
     let (engine, control) = FakeEngine::new(capacity, max_running, max_in_flight);
     let engine = engine.backed(if kind.grows { 2 } else { num_blocks });
-    let mut rig = Rig::of(if kind.head { engine.with_draft_head() } else { engine }, control, options);
+    let draft = kind.model.then(|| random_draft_model(&mut random, engine.kv_capacity(), max_running));
+    let engine = if kind.head { engine.with_draft_head() } else { engine };
+    let mut rig = Rig::of_both(Engines { engine: Box::new(engine), draft }, control, options);
     let bases = (0..3).map(|_| (0..30).map(|_| random.below(VOCAB)).collect()).collect();
     let pools = Pools { bases, adapters: (0..6).map(fake_adapter).map(Arc::new).collect() };
     let total = if cfg!(miri) { 12 } else { 64 + random.below(137) };
@@ -225,6 +242,23 @@ fn every_sequence_drafted_by_a_head_equals_its_solo_run() {
     for (windows, grows, rows) in [(false, false, false), (true, false, false), (false, true, true)] {
         let totals = sum_of_traces(0..80, Kind { windows, grows, rows, head: true, ..Kind::default() });
         assert_exercised(&totals, 5, 10);
+    }
+}
+
+/// The draft model's cache is checked as that of any test engine: a wrong place or a block written too late fails there, and its guesses
+/// would be wrong more often.
+#[test]
+fn every_sequence_drafted_by_a_model_equals_its_solo_run() {
+    let kinds = [
+        Kind::default(),
+        Kind { windows: true, ..Kind::default() },
+        Kind { windows: true, grows: true, rows: true, ..Kind::default() },
+        Kind { adapters: true, grows: true, ..Kind::default() },
+        Kind { recurrent: true, ..Kind::default() },
+    ];
+    for kind in kinds {
+        let totals = sum_of_traces(0..80, Kind { model: true, ..kind });
+        assert_exercised(&totals, 4, 10);
     }
 }
 

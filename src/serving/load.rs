@@ -11,14 +11,14 @@ use super::defaults::file_sampling;
 use super::model::BaseModel;
 use super::pair_template::PairTemplate;
 use super::pictures::{EncoderPlace, EncoderThread};
-use engine::{self, BackendKind, Device, EngineError, EngineOptions, Need};
+use engine::{self, BackendKind, Device, Engine, EngineError, EngineOptions, Need};
 use gguf::{Backing, GgufFile};
 use grammar::Compiler;
 use logits::SamplingChoice;
 use metrics::ModelMetrics;
 use model::{ModelSpec, Weights};
 use outside::read_text;
-use scheduler::{DeviceShare, Handle, Pooling, SchedulerOptions, SharedDevice, Watchdog};
+use scheduler::{DeviceShare, DraftEngine, Engines, Handle, Pooling, SchedulerOptions, SharedDevice, Watchdog};
 use template::ChatTemplate;
 use tokenizer::Tokenizer;
 
@@ -37,6 +37,9 @@ pub struct ModelFile {
     ranking: Option<PairTemplate>,
 }
 
+/// Opens the engine of a draft model beside that of its target, which has these options.
+pub type OpenDraft = Box<dyn FnOnce(&dyn Engine, &EngineOptions) -> anyhow::Result<DraftEngine>>;
+
 /// How to run a base model.
 pub struct RunOptions {
     /// The model's name in metrics.
@@ -49,6 +52,8 @@ pub struct RunOptions {
     pub watchdog: Watchdog,
     /// The file of the model's picture encoder. None: the model takes no pictures.
     pub mmproj: Option<PathBuf>,
+    /// Opens the model that drafts this one's answers.
+    pub draft: Option<OpenDraft>,
     /// The model's weight when its device's time and memory are divided among models.
     pub share: f64,
     /// Time without requests after which the model gives back the memory of cached prompts.
@@ -83,6 +88,14 @@ impl ModelFile {
 
     pub(super) fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    pub(super) fn into_weights(self) -> Weights {
+        self.weights
     }
 
     /// Whether the model is meant for embeddings: it is an encoder, or its file says how vectors are pooled.
@@ -146,6 +159,7 @@ impl ModelFile {
         let cache = if own_cache == Some(cache_type) { String::new() } else { format!("_{cache_type}") };
         let place = EncoderPlace { device: (kind, index), threads: options.engine.threads, max_batch_tokens: info.max_batch_tokens };
         let pictures = options.mmproj.map(|path| EncoderThread::start(&path, &spec, &self.tokenizer, place, &options.name)).transpose()?;
+        let draft = options.draft.map(|open| open(&*engine, &options.engine)).transpose()?;
         #[cfg(feature = "faults")]
         let engine = super::faults::plan(engine);
         let scheduler = SchedulerOptions { max_batch_tokens: info.max_batch_tokens, max_running, ..options.scheduler };
@@ -154,7 +168,7 @@ impl ModelFile {
             grammars: Compiler::new(self.tokenizer.clone(), spec.vocab_size),
             tokenizer: self.tokenizer,
             handle: Handle::spawn_on(
-                engine,
+                Engines { engine, draft },
                 scheduler,
                 ModelMetrics::for_model(&options.name),
                 Some(options.watchdog),
@@ -211,6 +225,7 @@ mod tests {
             },
             watchdog: Watchdog { step_timeout: Duration::from_secs(60), on_fault: |_| {} },
             mmproj: None,
+            draft: None,
             share: 1.0,
             cache_idle: Duration::from_secs(300),
         }

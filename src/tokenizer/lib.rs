@@ -30,6 +30,7 @@ mod bpe;
 mod cache;
 mod chars;
 mod charsmap;
+mod draft_vocab;
 mod ends;
 mod error;
 mod hf_pipeline;

@@ -1,7 +1,7 @@
 //! Checks that drafts change no token and no log-probability: every way to draw, under grammars, alone and together, with too few blocks,
 //! with cached prefixes and in sequence groups.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fixtures::architectures::architectures;
@@ -11,7 +11,9 @@ use logits::{Allowed, Constraint, Grammar, SamplingParams, mask_words};
 use metrics::ModelMetrics;
 use model::testing::TinyModel;
 use model::{ARCHS, Arch};
-use scheduler::{DraftOptions, Event, EventStream, Handle, KnownAnswer, NewSequence, SchedulerOptions, SequenceGroup};
+use scheduler::{
+    DraftEngine, DraftOptions, Engines, Event, EventStream, Handle, KnownAnswer, NewSequence, SchedulerOptions, SequenceGroup,
+};
 
 use crate::backends::{Factory, gpu, on_cpu, on_cpu_with_head, on_cpu_with_states, on_gpu, prompts};
 
@@ -104,10 +106,17 @@ struct Load {
     max_running: usize,
     relatives: usize,
     drafts: bool,
+    /// Whether a draft model guesses, too: the one in [`draft_of`] the model's file.
+    model: bool,
+}
+
+/// The file of a model's draft model.
+fn draft_of(path: &Path) -> PathBuf {
+    path.with_extension("draft.gguf")
 }
 
 /// One sequence after another, without drafts.
-const ALONE: Load = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, relatives: 0, drafts: false };
+const ALONE: Load = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, relatives: 0, drafts: false, model: false };
 
 /// Kinds of load with drafts. `most`: the most sequences that run at once.
 fn loads(most: usize) -> [(&'static str, Load); 5] {
@@ -128,7 +137,14 @@ fn run(open: Factory, path: &Path, name: &str, load: Load, sequences: &[NewSeque
     let options =
         SchedulerOptions { max_batch_tokens, max_running, max_waiting: 512, max_waiting_tokens: 0, prefix_cache: max_running > 1, drafts };
     let metrics = ModelMetrics::for_model(name);
-    let handle = Handle::spawn(open(path, load.num_blocks), options, metrics.clone());
+    let draft = load.model.then(|| DraftEngine {
+        // Some sequences find no memory there.
+        engine: on_cpu(&draft_of(path), load.num_blocks / 2),
+        num_ids: VOCAB as usize,
+        context: 512,
+        pass: 0.05,
+    });
+    let handle = Handle::spawn_on(Engines { engine: open(path, load.num_blocks), draft }, options, metrics.clone(), None, None);
     let start = |new: &NewSequence| -> Vec<EventStream> {
         let sequence_group = (load.relatives > 0).then(SequenceGroup::unique);
         (0..=load.relatives).map(|_| handle.enqueue(NewSequence { sequence_group, ..new.clone() }).unwrap()).collect()
@@ -225,6 +241,36 @@ fn draft_heads_change_no_bit_of_an_answer() {
             }
             assert!(num_right > 50 && num_drafts > num_right, "{name}: {num_right} of {num_drafts}");
         }
+    }
+}
+
+/// The draft model is the model itself with other weights in one layer, so that some guesses are wrong.
+#[test]
+fn draft_models_change_no_bit_of_an_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    for arch in [&ARCHS[0], Arch::by_name("gemma3").unwrap(), Arch::by_name("qwen3moe").unwrap()] {
+        let name = format!("model-{}", arch.name);
+        let path = dir.path().join(format!("{name}.gguf"));
+        let mut file = TinyModel { vocab_size: VOCAB as usize, ..TinyModel::new(arch) }.build();
+        file.write(&path).unwrap();
+        let changed = file.tensors.iter_mut().find(|tensor| tensor.name.ends_with("attn_output.weight")).unwrap();
+        let weaker = changed.bytes.as_chunks::<4>().0.iter().flat_map(|bytes| (0.8 * f32::from_le_bytes(*bytes)).to_le_bytes()).collect();
+        changed.bytes = weaker;
+        file.write(&draft_of(&path)).unwrap();
+        let plain = sequences(VOCAB);
+        let (texts, _) = run(&on_cpu, &path, &format!("{name} without"), ALONE, &plain);
+        let mut num_wrong = 0;
+        for (what, load) in loads(16) {
+            let name = format!("{name} {what}");
+            let (again, [num_drafts, num_right, num_preemptions]) = run(&on_cpu, &path, &name, Load { model: true, ..load }, &plain);
+            println!("{name}: {num_right} of {num_drafts} drafts were right, {num_preemptions} preemptions");
+            for (i, (text, again)) in texts.iter().zip(&again).enumerate() {
+                assert_eq!(text, again, "{name}: sequence {i}");
+            }
+            assert!(num_right > 50, "{name}: {num_right} of {num_drafts}");
+            num_wrong += num_drafts - num_right;
+        }
+        assert!(num_wrong > 10, "{name}: {num_wrong} drafts were wrong");
     }
 }
 

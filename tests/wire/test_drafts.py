@@ -1,7 +1,9 @@
 """Tests what clients see of drafts: `prediction`, llama.cpp's `speculative.*`, the counts, and that no answer depends on them."""
 
+import json
+
 import pytest
-from harness import MODEL, Server, chunks_of
+from harness import CODER, MODEL, Server, chunks_of, cli
 
 COUNTED = "one two three four five six seven eight nine ten " * 6
 COPY = {"messages": [{"role": "user", "content": f"Repeat this text, word by word: {COUNTED}"}], "max_tokens": 60, "seed": 5}
@@ -52,6 +54,55 @@ def test_answers_are_the_same_with_and_without_drafts(plain, drafted, way):
         got = answer(drafted, **way, **more)
         assert got["choices"] == expected["choices"], more
         assert got["usage"]["completion_tokens"] == expected["usage"]["completion_tokens"]
+
+
+@pytest.fixture(scope="module")
+def with_model():
+    """A server whose model is its own draft model. Every guess is right, and each costs more than a step, so few are asked for."""
+    with Server({"ENGINE__KV_TOKENS": "4096"}, ("--model", MODEL, "--draft", MODEL)) as running:
+        yield running
+
+
+NEW = {"messages": [{"role": "user", "content": "Tell me about the sea, a lighthouse and a dog."}], "max_tokens": 60}
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(way))
+def test_answers_are_the_same_with_a_draft_model(plain, with_model, way):
+    for more in ({}, NEW):
+        assert answer(with_model, **way, **more)["choices"] == answer(plain, **way, **more)["choices"]
+
+
+def test_a_draft_model_with_the_same_weights_is_always_right(with_model):
+    for way in ({"temperature": 0}, {"temperature": 1.0, "seed": 3}, {"temperature": 0.8, "top_k": 40, "frequency_penalty": 0.5}):
+        before = with_model.metrics()
+        answer(with_model, **way, **NEW)
+        after = with_model.metrics()
+        drafted, right = (sum(value - before.get(key, 0) for key, value in after.items() if key[0] == name) for name in (DRAFTED, RIGHT))
+        assert drafted == right >= 1, (way, drafted, right)
+    with_model.wait_log("accepted_tokens=")
+
+
+def test_a_draft_model_that_does_not_fit_is_refused_with_both_names(tmp_path):
+    done = cli("serve", "--model", MODEL, "--draft", CODER, "--port", "0")
+    assert done.returncode != 0
+    for words in (f"draft of the model `{MODEL}`", "smollm2+135m", "qwen2.5-coder+0.5b", "has another vocabulary"):
+        assert words in done.stderr, done.stderr
+    done = cli("run", MODEL, "hi", "--draft", "smollm2:136m")
+    assert done.returncode != 0 and "did you mean smollm2:135m?" in done.stderr, done.stderr
+    done = cli("run", MODEL, "hi", "--draft", str(tmp_path / "gone.gguf"))
+    assert done.returncode != 0 and "gone.gguf: no such file" in done.stderr, done.stderr
+
+
+def test_the_memory_of_a_draft_model_counts(tmp_path):
+    path = json.loads(cli("show", MODEL, "--json").stdout)["path"]
+    needed = []
+    for draft in ("", f'draft = "{MODEL}"'):
+        (tmp_path / "c.toml").write_text(f'[[models]]\nid = "own"\nsource = {{ type = "file", path = "{path}" }}\n{draft}')
+        done = cli("--config", tmp_path / "c.toml", "show", "own", "--json", "--context", "2048")
+        shown = json.loads(done.stdout)
+        assert shown["fault"] is None, shown
+        needed.append(next(device["needed"] for device in shown["memory"]["devices"] if device["backend"] == "cpu"))
+    assert needed[1] > 1.5 * needed[0], needed
 
 
 def test_a_file_without_a_draft_head_is_drafted_from_its_context(plain):

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
-use crate::engine::Engine;
 use crate::logits::SamplingParams;
 use metrics::ModelMetrics;
-use scheduler::{DraftOptions, Event, Handle, KnownAnswer, NewSequence, SchedulerOptions};
+use scheduler::{DraftOptions, Engines, Event, Handle, KnownAnswer, NewSequence, SchedulerOptions};
 
 /// Time that the engine thread may take to end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -102,8 +101,9 @@ impl Times {
     }
 }
 
-/// Runs the loop once per number of concurrent requests. Consumes the engine.
-pub fn run(engine: Box<dyn Engine>, plan: Plan, at_once: &[u32]) -> anyhow::Result<Vec<Loaded>> {
+/// Runs the loop once per number of concurrent requests. Consumes the engines.
+pub fn run(engines: Engines, plan: Plan, at_once: &[u32]) -> anyhow::Result<Vec<Loaded>> {
+    let engine = &engines.engine;
     let most = at_once.iter().copied().max().unwrap_or(1);
     let vocab = engine.spec().vocab_size as u32;
     ensure!(vocab > 0, "the model has no vocabulary");
@@ -117,7 +117,7 @@ pub fn run(engine: Box<dyn Engine>, plan: Plan, at_once: &[u32]) -> anyhow::Resu
         prefix_cache: plan.drafts.is_none_or(|drafts| drafts.accept.is_none()),
         drafts: plan.drafts.is_some(),
     };
-    let handle = Handle::spawn(engine, options, ModelMetrics::for_model("bench"));
+    let handle = Handle::spawn_on(engines, options, ModelMetrics::for_model("bench"), None, None);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let measured = runtime.block_on(async {
         // Warm-up: a device's first steps are slower.

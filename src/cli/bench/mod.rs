@@ -17,12 +17,14 @@ use super::device::DeviceArgs;
 use super::names::file_of;
 use super::output::{print, print_json};
 use crate::config::Backend;
-use crate::engine::{self, BackendKind, Engine, EngineInfo, EngineOptions, Resident};
-use crate::gguf::GgufFile;
+use crate::engine::{self, BackendKind, EngineInfo, EngineOptions, Resident};
+use crate::gguf::{Backing, GgufFile};
 use crate::model::{ModelSpec, Weights};
 use crate::registry::backend;
+use crate::serving::{DraftFile, ModelFile};
 use measure::{Measured, step_bytes};
 use report::{Measurement, Report, Row};
+use scheduler::Engines;
 
 /// The most tokens of a prompt or an answer. Beyond this limit block numbers would overflow.
 const MOST_TOKENS: i64 = 1 << 20;
@@ -76,9 +78,9 @@ pub struct BenchArgs {
     /// With --mixed: the most tokens per step, of prompts and answers [default: the device's, as in a server]
     #[arg(long, requires = "mixed", value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=65536))]
     step_tokens: Option<u32>,
-    /// With --mixed: draft the answers from their own context (ngram), or with the file's draft head, too (heads)
-    #[arg(long, requires = "mixed", value_name = "DRAFTER", value_parser = ["ngram", "heads"])]
-    drafts: Option<String>,
+    /// With --mixed: draft the answers from their own context (ngram), or with the file's draft head, too (heads), or with a smaller model
+    #[arg(long, requires = "mixed", value_name = "ngram|heads|model=MODEL", value_parser = drafter)]
+    drafts: Option<Drafter>,
     /// With --drafts: draft from the answers, generated beforehand, with tokens that are right with this probability, so that the speed
     /// does not depend on the text
     #[arg(long, requires = "drafts", value_name = "PROBABILITY", value_parser = probability)]
@@ -111,6 +113,24 @@ pub struct BenchArgs {
     plot: Option<PathBuf>,
 }
 
+/// What drafts the answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Drafter {
+    Ngram,
+    Heads,
+    /// The id, the alias or the path of a draft model.
+    Model(String),
+}
+
+fn drafter(text: &str) -> Result<Drafter, String> {
+    match (text, text.strip_prefix("model=")) {
+        ("ngram", _) => Ok(Drafter::Ngram),
+        ("heads", _) => Ok(Drafter::Heads),
+        (_, Some(name)) if !name.is_empty() => Ok(Drafter::Model(name.to_owned())),
+        _ => Err("expected ngram, heads or model=MODEL".into()),
+    }
+}
+
 const BLOCK: u32 = 32;
 /// Drafts of a step of a model with recurrent state, as in a server.
 const DRAFT_STATES: usize = 8;
@@ -135,8 +155,12 @@ pub fn run(args: BenchArgs, config: Option<&Path>) -> anyhow::Result<()> {
         return Ok(());
     }
     let mut reports = Vec::new();
+    let draft = match &args.drafts {
+        Some(Drafter::Model(name)) => Some(file_of(config, name)?),
+        _ => None,
+    };
     for (name, file) in names.iter().zip(&files) {
-        reports.push(args.measure(name, file).with_context(|| name.clone())?);
+        reports.push(args.measure(name, (file, draft.as_deref())).with_context(|| name.clone())?);
     }
     match (args.json, &reports[..]) {
         (true, [one]) => print_json(one)?,
@@ -157,8 +181,8 @@ impl BenchArgs {
         }
     }
 
-    fn measure(&self, name: &str, file: &Path) -> anyhow::Result<Report> {
-        let mut engine = self.open(file)?;
+    fn measure(&self, name: &str, (file, draft): (&Path, Option<&Path>)) -> anyhow::Result<Report> {
+        let Engines { mut engine, draft } = self.open(file, draft)?;
         let info = engine.info();
         let copy = engine.copy_bandwidth();
         let chunk = self.prefill_chunk.unwrap_or(if info.backend == BackendKind::Cpu { CPU_CHUNK } else { GPU_CHUNK });
@@ -166,7 +190,7 @@ impl BenchArgs {
         let (step_tokens, mode, cache_type) = (info.max_batch_tokens, self.mode(), engine.kv_capacity().cache_type.name());
         let row = |context: Option<u32>, measured| Row::Steps(self.row(&spec, &info, copy, context, measured));
         let rows = match mode {
-            "mixed" => self.mixed(engine, step_tokens)?,
+            "mixed" => self.mixed(Engines { engine, draft }, step_tokens)?,
             "context" => {
                 let found = self.depths(chunk).run(&mut *engine)?;
                 found.into_iter().map(|at| row(Some(at.context), at.measured)).collect()
@@ -205,11 +229,11 @@ impl BenchArgs {
         depth::Plan { contexts: context, batches: batch, generate: *generate, repeat: *repeat, chunk, slots }
     }
 
-    fn mixed(&self, engine: Box<dyn Engine>, step_tokens: usize) -> anyhow::Result<Vec<Row>> {
+    fn mixed(&self, engines: Engines, step_tokens: usize) -> anyhow::Result<Vec<Row>> {
         let drafts = self.drafts.as_ref().map(|_| mixed::Drafts { accept: self.accept, most: self.draft_tokens });
         let Self { requests, prompt, generate, seed, .. } = *self;
         let plan = mixed::Plan { requests, prompt, generate, seed, step_tokens, drafts };
-        Ok(mixed::run(engine, plan, &self.at_once)?.into_iter().map(Row::Mixed).collect())
+        Ok(mixed::run(engines, plan, &self.at_once)?.into_iter().map(Row::Mixed).collect())
     }
 
     fn row(&self, spec: &ModelSpec, info: &EngineInfo, copy: Option<f64>, context: Option<u32>, measured: Measured) -> Measurement {
@@ -237,7 +261,7 @@ impl BenchArgs {
         }
     }
 
-    fn open(&self, file: &Path) -> anyhow::Result<Box<dyn Engine>> {
+    fn open(&self, file: &Path, draft: Option<&Path>) -> anyhow::Result<Engines> {
         let tokens = match self.mode() {
             "context" => self.depths(1).most_tokens(),
             _ => self.prompt + self.generate,
@@ -266,7 +290,7 @@ impl BenchArgs {
             max_slots: self.slots() as usize,
             max_batch_tokens: max_batch_tokens as usize,
             draft_states: if self.drafts.is_some() { DRAFT_STATES } else { 0 },
-            draft_head: self.drafts.as_deref() == Some("heads"),
+            draft_head: self.drafts == Some(Drafter::Heads),
             resident: match &*self.resident {
                 "auto" => Resident::Auto,
                 "on" => Resident::On,
@@ -278,6 +302,11 @@ impl BenchArgs {
         let engine = engine::open(weights, &options, backend(chosen)).with_context(|| format!("--backend {}", chosen.name()))?;
         let has_head = engine.info().draft_head.is_some();
         ensure!(has_head || !options.draft_head, "--drafts heads: the file has no draft head, or the backend runs none: try --backend cpu");
-        Ok(engine)
+        let open_draft = |path: &Path| {
+            let draft = DraftFile::open(path, Backing::Mapped, &ModelFile::open(file, Backing::Mapped)?)?;
+            draft.open_beside(&*engine, &options).context("--drafts model")
+        };
+        let draft = draft.map(open_draft).transpose()?;
+        Ok(Engines { engine, draft })
     }
 }

@@ -12,8 +12,8 @@ use crate::config::{Config, Drafts, ModelEntry, Source, find_model};
 use crate::engine::{EngineOptions, Footprint, footprints};
 use crate::gguf::GgufFile;
 use crate::model::Weights;
-use crate::registry::{engine_options, mmproj};
-use crate::serving::RowShape;
+use crate::registry::{draft_bytes, engine_options, mmproj};
+use crate::serving::{ModelFile, RowShape};
 
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Fit {
@@ -67,11 +67,12 @@ fn exact(config: &Config, entry: &ModelEntry, path: &Path) -> Fit {
     }
 }
 
-/// The size of the files, and the memory that the model needs on each device, both with its picture encoder.
+/// The size of the files with that of the picture encoder, and the memory that the model needs on each device with its picture encoder and
+/// its draft model.
 fn all(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::Result<(u64, Vec<Footprint>)> {
     let file = Arc::new(GgufFile::open(path)?);
     let bytes = file.file_bytes();
-    let weights = Weights::load(file)?;
+    let weights = Weights::load(file.clone())?;
     let context = weights.spec.context_length.min(CONTEXT);
     let kv_tokens = context.next_multiple_of(config.engine.block_size);
     let draft_head = entry.drafts.unwrap_or(config.engine.drafts) == Drafts::Heads;
@@ -79,7 +80,10 @@ fn all(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::Result<(u64,
     let found = mmproj(config, entry, path, &RowShape::of(&weights.spec))?;
     let facts = found.encoder.map(|encoder| encoder.facts);
     let encoder = |backend| facts.as_ref().map_or(0, |facts| facts.bytes_on(backend));
-    let all = footprints(&weights, &options)?.into_iter().map(|footprint| footprint.with_encoder(encoder));
+    let all = footprints(&weights, &options)?.into_iter().map(|footprint| footprint.with(encoder));
+    // Vocabularies are read only if there is a draft model to compare.
+    let draft = entry.draft.as_ref().map(|_| draft_bytes(config, entry, &ModelFile::of(file)?, &options)).transpose()?;
+    let all = all.map(|footprint| footprint.with(|backend| draft.as_ref().map_or(0, |bytes| bytes(backend))));
     Ok((bytes.saturating_add(facts.as_ref().map_or(0, |facts| facts.bytes)), all.collect()))
 }
 

@@ -93,6 +93,9 @@ pub struct RunArgs {
     /// The picture encoder of a model that is a file, or none [default: the file beside the model, if one fits]
     #[arg(long, value_name = "FILE.gguf|none")]
     mmproj: Option<Mmproj>,
+    /// A smaller model with the same vocabulary that drafts the answers: an id, or a GGUF file
+    #[arg(long, value_name = "MODEL", alias = "model-draft")]
+    draft: Option<String>,
     /// An adapter (LoRA, control vector) of the model: a GGUF file or a PEFT folder
     #[arg(long, value_name = "PATH")]
     adapter: Option<PathBuf>,
@@ -130,6 +133,7 @@ pub fn run(args: RunArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let overrides = Overrides {
         models: vec![args.model.clone()],
         mmproj: args.mmproj.clone(),
+        draft: args.draft.clone(),
         adapters: adapter.into_iter().collect(),
         ..args.engine.overrides()
     };

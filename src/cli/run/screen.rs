@@ -190,5 +190,9 @@ pub fn speed(account: &Account, now: Instant) -> Option<String> {
     if generated > 1 {
         line += &format!(", {:.1} tokens/s", rate(generated - 1, answering));
     }
+    let drafts = account.drafts();
+    if drafts.drafted > 0 {
+        line += &format!("; {} of {} drafted tokens were right", drafts.accepted, drafts.drafted);
+    }
     Some(line + &format!("; first token after {:.2} s", (prefilled - arrived).as_secs_f64()))
 }

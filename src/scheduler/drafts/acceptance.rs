@@ -13,6 +13,8 @@ const PRIORS: [f64; CLASSES] = [0.15, 0.25, 0.4, 0.6, 0.8];
 /// The first depths of the classes of a draft head, whose guesses get worse with each token.
 const DEPTHS: [usize; CLASSES] = [0, 1, 2, 3, 5];
 const DEPTH_PRIORS: [f64; CLASSES] = [0.7, 0.6, 0.5, 0.45, 0.4];
+/// One class for a draft model, whose guesses are as good behind right ones as before.
+const ANY_DEPTH: [usize; CLASSES] = [0, usize::MAX, usize::MAX, usize::MAX, usize::MAX];
 /// The step of a rate towards the latest outcome.
 const STEP: f64 = 0.125;
 
@@ -32,6 +34,11 @@ impl AcceptanceRates {
     /// Rates of guesses whose support is their depth: the number of guessed tokens before them.
     pub fn by_depth() -> Self {
         Self { firsts: &DEPTHS, rates: DEPTH_PRIORS }
+    }
+
+    /// Rates of guesses that are as good at any depth. So a draft model whose first tokens are right is soon asked for more.
+    pub fn at_any_depth() -> Self {
+        Self { firsts: &ANY_DEPTH, rates: DEPTH_PRIORS }
     }
 
     /// The probability that a token is accepted that is guessed with this support.
@@ -62,5 +69,8 @@ mod tests {
         (0..40).for_each(|_| rates.record(20, false));
         assert!(rates.of(3) > 0.98 && rates.of(100) < 0.02);
         assert_eq!([rates.of(2), rates.of(5), rates.of(16)], [PRIORS[0], PRIORS[2], PRIORS[3]]);
+        let mut any = AcceptanceRates::at_any_depth();
+        (0..40).for_each(|_| any.record(0, true));
+        assert!(any.of(15) > 0.98);
     }
 }

@@ -34,6 +34,8 @@ pub enum DrafterKind {
     Prediction,
     /// The model's draft head.
     Heads,
+    /// A smaller model.
+    Model,
     /// A continuation that is known beforehand, for measurements.
     Known,
 }

@@ -26,7 +26,7 @@ fn history(generated: &[u32]) -> History<'_> {
 }
 
 fn cost(row: f64) -> DraftCost {
-    DraftCost { row, head: None }
+    DraftCost { row, guess: None }
 }
 
 /// Number of drafts that a sequence alone would run.
@@ -102,29 +102,38 @@ fn tokens_in_flight_come_before_the_drafts() {
     assert!(drafts.send(1, 3, 3.5, &mut cost).is_empty(), "too little gain");
 }
 
+fn with_head() -> DraftCost {
+    DraftCost { guess: Some(GuessCost { kind: DrafterKind::Heads, pass: 0.1, row: 0.0 }), ..cost(0.1) }
+}
+
+/// The tokens to ask for in a step of `num_rows` rows.
+fn num_to_ask(drafts: &Drafts, num_rows: usize) -> usize {
+    drafts.num_to_ask(Asking { num_rows, most: 16, num_unread: 1, num_left: 100 })
+}
+
 #[test]
 fn a_head_is_asked_unless_a_lookup_promises_more() {
-    let mut drafts = Drafts::new(&DraftOptions::default(), DraftCost { head: Some(0.1), ..cost(0.1) });
+    let mut drafts = Drafts::new(&DraftOptions::default(), with_head());
     let new: Vec<u32> = (100..140).collect();
     // the head is right until the last tokens, then wrong
     for len in 1..40 {
         drafts.guess(history(&new[..len]), 1, MAX_DRAFTS);
-        let num = drafts.num_to_ask(1, 16);
+        let num = num_to_ask(&drafts, 1);
         assert!(num > 0 || len > 32, "{len}");
-        assert!(drafts.num_to_ask(64, 16) <= num, "rows of many sequences cost more");
+        assert!(num_to_ask(&drafts, 64) <= num, "rows of many sequences cost more");
         if num > 0 {
             let guess = if len < 24 { new[len..].iter().copied().take(num).collect() } else { vec![7; num] };
             drafts.bring(history(&new[..len]), guess);
             assert!(len > 26 || num_sent(&mut drafts, 0.1) > 0, "{len}");
         }
     }
-    assert_eq!(drafts.num_to_ask(1, 16), 0, "its guesses were wrong");
+    assert_eq!(num_to_ask(&drafts, 1), 0, "its guesses were wrong");
     // text that repeats needs no head
     let copied: Vec<u32> = (0..120).map(|i| i % 20).collect();
-    let mut drafts = Drafts::new(&DraftOptions::default(), DraftCost { head: Some(0.1), ..cost(0.1) });
+    let mut drafts = Drafts::new(&DraftOptions::default(), with_head());
     (1..120).for_each(|len| drafts.guess(history(&copied[..len]), 1, MAX_DRAFTS));
-    assert_eq!(drafts.num_to_ask(1, 16), 0);
+    assert_eq!(num_to_ask(&drafts, 1), 0);
     assert!(num_sent(&mut drafts, 0.1) > 4);
-    let none = Drafts::new(&DraftOptions { most: Some(0), ..DraftOptions::default() }, DraftCost { head: Some(0.1), ..cost(0.1) });
-    assert_eq!(none.num_to_ask(1, 16), 0);
+    let none = Drafts::new(&DraftOptions { most: Some(0), ..DraftOptions::default() }, with_head());
+    assert_eq!(num_to_ask(&none, 1), 0);
 }

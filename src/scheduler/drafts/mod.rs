@@ -5,12 +5,14 @@
 //! the rows, `commit.rs` takes the tokens.
 //!
 //! Each drafter guesses after every token, even if no drafts are run, and the tokens that come then say how good its guesses are. So the
-//! number of drafts adapts to the text (`acceptance.rs`), and to the step (`step_cost.rs`). The draft head of a model guesses when it is
-//! asked (`heads.rs`), since its guesses cost time.
+//! number of drafts adapts to the text (`acceptance.rs`), and to the step (`step_cost.rs`). The draft head of a model and a draft model
+//! guess when they are asked (`asked.rs`), since their guesses cost time.
 
 mod acceptance;
+mod asked;
+pub mod draft_model;
 mod drafter;
-mod heads;
+mod guess_request;
 mod known;
 mod ngram;
 mod prediction;
@@ -21,12 +23,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use acceptance::AcceptanceRates;
+use asked::{Account, Asked};
 use drafter::Drafter;
-use heads::{Heads, num_to_ask};
 use ngram::Ngram;
 use prediction::Prediction;
 
+pub use asked::{Asking, GuessCost};
 pub use drafter::{DrafterKind, History};
+pub use guess_request::GuessRequest;
 pub use known::KnownAnswer;
 pub use step_cost::StepCost;
 
@@ -110,18 +114,16 @@ impl Source {
 pub struct DraftCost {
     /// Time of a row.
     pub row: f64,
-    /// Time of a token that the draft head guesses. None: there is no head.
-    pub head: Option<f64>,
+    /// Time of guesses that a drafter is asked for. None: there is no such drafter.
+    pub guess: Option<GuessCost>,
 }
 
 /// The drafters of a sequence, and its drafts in flight.
 #[derive(Debug, Default)]
 pub struct Drafts {
     sources: Vec<Source>,
-    /// The draft head's guesses, which the scheduler brings.
-    head: Option<Source>,
-    /// Number of tokens since the head guessed.
-    num_idle: usize,
+    /// The guesses that the scheduler asks for and brings, and what they cost.
+    asked: Option<(Source, Account)>,
     /// The drafts that a step in flight verifies, and their origin.
     in_flight: Vec<u32>,
     kind: Option<DrafterKind>,
@@ -134,18 +136,22 @@ pub struct Drafts {
 impl Drafts {
     /// The drafters of a sequence with these options.
     pub fn new(options: &DraftOptions, cost: DraftCost) -> Self {
-        let (mut sources, mut head) = (Vec::new(), None);
+        let (mut sources, mut asked) = (Vec::new(), None);
         match &options.known {
             Some(known) => sources.push(Source::new(known.clone())),
             None => {
                 sources.extend(options.prediction.clone().map(|tokens| Source::new(Prediction::new(tokens))));
                 sources.push(Source::new(Ngram::default()));
-                head = cost.head.map(|_| Source { rates: AcceptanceRates::by_depth(), ..Source::new(Heads::default()) });
+                asked = cost.guess.map(|guess| {
+                    let rates =
+                        if guess.kind == DrafterKind::Model { AcceptanceRates::at_any_depth() } else { AcceptanceRates::by_depth() };
+                    (Source { rates, ..Source::new(Asked::new(guess.kind)) }, Account::new(cost.row, guess))
+                });
             }
         }
         Self {
             sources,
-            head,
+            asked,
             cost,
             most: options.most.map_or(MAX_DRAFTS, |most| MAX_DRAFTS.min(most as usize)),
             fewest: options.fewest as usize,
@@ -157,6 +163,13 @@ impl Drafts {
     /// The drafts that a step in flight verifies.
     pub fn in_flight(&self) -> &[u32] {
         &self.in_flight
+    }
+
+    /// Takes note of the number of drafts that a step verified, and of those that were right.
+    pub fn settle(&mut self, counts: (usize, usize)) {
+        if let Some((_, account)) = self.asked.as_mut().filter(|(source, _)| self.kind == Some(source.drafter.kind())) {
+            account.settle(counts);
+        }
     }
 
     /// Forgets the drafts in flight. Returns their origin.
@@ -175,37 +188,40 @@ impl Drafts {
             source.learn(new);
             source.guess(history, most)
         });
-        self.num_idle += num_new;
-        if let Some(head) = &mut self.head {
-            head.learn(new);
-            head.guess.clear();
+        if let Some((source, account)) = &mut self.asked {
+            account.pass_time(num_new);
+            source.learn(new);
+            source.guess.clear();
         }
     }
 
-    /// The number of tokens to ask the draft head for, at most `most`, in a step of `num_rows` rows besides drafts.
-    pub fn num_to_ask(&self, num_rows: usize, most: usize) -> usize {
-        let (Some(head), Some(head_cost)) = (&self.head, self.cost.head) else { return 0 };
-        if self.best().is_some_and(|known| known.rate(0) >= head.rate(0)) {
+    /// Whether the draft head or the draft model may be asked at all.
+    pub fn may_ask(&self) -> bool {
+        self.asked.is_some() && self.most > 0
+    }
+
+    /// The number of tokens to ask the draft head or the draft model for.
+    pub fn num_to_ask(&self, asking: Asking) -> usize {
+        let Some((source, account)) = &self.asked else { return 0 };
+        if self.best().is_some_and(|known| known.rate(0) >= source.rate(0)) {
             return 0;
         }
-        // a pass of the head is for all sequences
-        let cost = StepCost::new(num_rows, self.cost.row + head_cost / num_rows.max(1) as f64);
-        num_to_ask(&head.rates, cost, most.min(self.most), self.num_idle)
+        account.num_to_ask(&source.rates, Asking { most: asking.most.min(self.most), ..asking })
     }
 
-    /// Takes the draft head's guess of the tokens that follow `history`.
+    /// Takes the guess that was asked for, of the tokens that follow `history`.
     pub fn bring(&mut self, history: History<'_>, guess: Vec<u32>) {
-        self.num_idle = 0;
-        if let Some(head) = &mut self.head {
-            head.drafter.bring(guess);
-            head.guess(history, MAX_DRAFTS);
+        if let Some((source, account)) = &mut self.asked {
+            account.spend(guess.len());
+            source.drafter.bring(guess);
+            source.guess(history, MAX_DRAFTS);
         }
     }
 
     /// The source whose guess is the likeliest to be right.
     fn best(&self) -> Option<&Source> {
         // The first of equal ones.
-        let all = self.head.iter().chain(self.sources.iter().rev());
+        let all = self.asked.iter().map(|(source, _)| source).chain(self.sources.iter().rev());
         all.filter(|source| !source.guess.is_empty()).max_by(|a, b| a.rate(0).total_cmp(&b.rate(0)))
     }
 

@@ -20,6 +20,12 @@ impl StepCost {
         Self { tokens: num_rows as f64, time: 1.0 + num_rows as f64 * row_cost, row_cost }
     }
 
+    /// The same step, whose further rows take `more` besides: the time that their guesses take.
+    #[must_use]
+    pub fn with_guesses(self, more: f64) -> Self {
+        Self { row_cost: self.row_cost + more, ..self }
+    }
+
     /// Adds a row that gives a token with this probability, if it is worth its time.
     pub fn add(&mut self, probability: f64) -> bool {
         let is_worth_it = probability * self.time > MARGIN * self.row_cost * self.tokens;
