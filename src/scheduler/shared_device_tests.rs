@@ -27,7 +27,7 @@ fn model(name: &str, device: &Arc<SharedDevice>, gpu: &Arc<Mutex<()>>, row_time:
     }
     let watchdog = Watchdog { step_timeout: Duration::from_secs(20), on_fault: |fault: EngineFault| panic!("{fault:?}") };
     let share = DeviceShare { device: device.clone(), share: 1.0, cache_idle: Duration::from_secs(300) };
-    let handle = Handle::spawn_on(Box::new(engine), options(2048, 8), ModelMetrics::for_model(name), Some(watchdog), Some(share));
+    let handle = Handle::spawn_on(Box::new(engine), options(2048, 8), ModelMetrics::for_model(name), Some(watchdog), (Some(share), None));
     (handle, control)
 }
 

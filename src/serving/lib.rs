@@ -46,7 +46,7 @@ pub use describe::{Capabilities, Metadata, ModelDescription, TensorFacts, tensor
 pub use document_truncation::Truncation;
 pub use error::{ContextLimit, Failure, RequestError, SubmitError};
 pub use ledger::{Account, Ledger, PromptProgress};
-pub use load::{ModelFile, RunOptions, chat_template};
+pub use load::{DiskCache, ModelFile, RunOptions, chat_template};
 pub use model::{BaseModel, Lease, Model};
 pub use name_defaults::NameDefaults;
 pub use options::{Budget, DraftLimits, Options, Truncate};

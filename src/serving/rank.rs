@@ -74,6 +74,7 @@ mod tests {
         let options = RunOptions {
             name: "tiny".into(),
             mmproj: None,
+            disk: None,
             engine: EngineOptions { threads: 1, context: file.context_length(), ..EngineOptions::default() },
             scheduler: SchedulerOptions {
                 max_batch_tokens: 0,
