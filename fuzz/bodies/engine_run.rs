@@ -46,6 +46,7 @@ pub fn body(input: &[u8]) {
             prefix_cache: true,
             drafts: true,
         },
+        disk: None,
         share: 1.0,
         cache_idle: Duration::from_secs(300),
         watchdog: Watchdog { step_timeout: Duration::from_secs(60), on_fault: |_| {} },

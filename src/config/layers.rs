@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::adapters::Adapters;
 use super::auth::{self, Auth};
+use super::cache::Cache;
 use super::check_entry::check_mmproj;
 use super::entry::find_model;
 use super::error::ConfigError;
@@ -73,6 +74,7 @@ fn load(surroundings: &ConfigSources, overrides: &Overrides) -> Result<Config, C
         server: merged.section("server").map_err(|fault| builtin_fault(&fault))?,
         auth: merged.section("auth").map_err(|fault| builtin_fault(&fault))?,
         engine: merged.section("engine").map_err(|fault| builtin_fault(&fault))?,
+        cache: merged.section("cache").map_err(|fault| builtin_fault(&fault))?,
         limits: merged.section("limits").map_err(|fault| builtin_fault(&fault))?,
         storage: merged.section("storage").map_err(|fault| builtin_fault(&fault))?,
         traces: merged.section("traces").map_err(|fault| builtin_fault(&fault))?,
@@ -260,6 +262,7 @@ impl Merged {
             "server" => self.section::<Server>(section).and_then(|server| validate::server(key, &server)),
             "auth" => self.section::<Auth>(section).and_then(|auth| auth::check(key, &auth)),
             "engine" => self.section::<Engine>(section).and_then(|engine| validate::engine(key, &engine)),
+            "cache" => self.section::<Cache>(section).map(drop),
             "storage" => self.section::<Storage>(section).and_then(|storage| storage::check(key, &storage)),
             "traces" => self.section::<Traces>(section).and_then(|traces| traces::check(key, &traces)),
             _ => self.section::<Limits>(section).and_then(|limits| validate::limits(key, &limits)),

@@ -6,6 +6,7 @@
 
 mod adapters;
 mod auth;
+mod cache;
 mod cache_type;
 mod check_entry;
 mod context;
@@ -35,6 +36,7 @@ mod validate;
 
 pub use adapters::{AdapterEntry, AdapterFlag, NamedAdapter, check_scale};
 pub use auth::{Auth, RequireKeys};
+pub use cache::{Cache, DiskSpace};
 pub use cache_type::CacheType;
 pub use check_entry::{check_entry, check_made_name, check_url};
 pub use context::Context;

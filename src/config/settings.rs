@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::adapters::AdapterEntry;
 use super::auth::Auth;
+use super::cache::Cache;
 use super::cache_type::CacheType;
 use super::context::Context;
 use super::drafts::Drafts;
@@ -25,6 +26,7 @@ pub struct Config {
     pub server: Server,
     pub auth: Auth,
     pub engine: Engine,
+    pub cache: Cache,
     pub limits: Limits,
     pub storage: Storage,
     pub traces: Traces,

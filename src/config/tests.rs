@@ -271,7 +271,8 @@ fn the_example_parses_and_names_every_setting_with_its_default() {
     let example = scene.config();
     // A model, and a variant of it.
     assert_eq!(example.models.len(), defaults.models.len() + 2);
-    let sections = |config: &Config| serde_json::json!([config.server, config.engine, config.limits, config.storage, config.traces]);
+    let sections =
+        |config: &Config| serde_json::json!([config.server, config.engine, config.cache, config.limits, config.storage, config.traces]);
     assert_eq!(sections(&example), sections(&defaults));
     let text = std::fs::read_to_string(root.join("example.toml")).unwrap();
     for section in sections(&defaults).as_array().unwrap() {

@@ -126,6 +126,11 @@ pub(super) fn resolve(config: &mut Config, surroundings: &ConfigSources) -> Resu
         true => data_dir(surroundings).map(|dir| dir.join("penstock").join("files")).unwrap_or_default(),
         false => expand_home(&config.storage.folder, surroundings),
     };
+    config.cache.folder = match config.cache.folder.as_os_str().is_empty() {
+        true => data_dir(surroundings).map(|dir| dir.join("penstock").join("prefixes")).unwrap_or_default(),
+        false => expand_home(&config.cache.folder, surroundings),
+    };
+    disk_cache(config)?;
     let server = &mut config.server;
     (server.tls_cert, server.tls_key) = (expand_home(&server.tls_cert, surroundings), expand_home(&server.tls_key, surroundings));
     if server.tls_cert.as_os_str().is_empty() != server.tls_key.as_os_str().is_empty() {
@@ -150,6 +155,22 @@ pub(super) fn resolve(config: &mut Config, surroundings: &ConfigSources) -> Resu
 /// The name of a model, or a path below the home directory.
 fn name_in_home(name: String, surroundings: &ConfigSources) -> String {
     if name.starts_with("~/") { expand_home(Path::new(&name), surroundings).display().to_string() } else { name }
+}
+
+/// Checks that files for the prefix cache have a prefix cache and a folder.
+fn disk_cache(config: &Config) -> Result<(), ConfigError> {
+    let bad =
+        |key: &str, fault: &str| Err(ConfigError::BadValue { origin: "the configuration".into(), key: key.into(), fault: fault.into() });
+    match config.cache.disk.bytes {
+        Some(_) if !config.engine.prefix_cache => bad(
+            "cache.disk",
+            "it keeps what the prefix cache holds, and engine.prefix_cache is false: set it to true, or cache.disk to \"off\"",
+        ),
+        Some(_) if config.cache.folder.as_os_str().is_empty() => {
+            bad("cache.folder", "neither XDG_DATA_HOME nor HOME is set: name a folder, or set cache.disk to \"off\"")
+        }
+        _ => Ok(()),
+    }
 }
 
 fn in_home(mmproj: Mmproj, surroundings: &ConfigSources) -> Mmproj {

@@ -68,6 +68,37 @@ pub struct AdapterUse {
 pub type SequenceAdapters = Arc<[AdapterUse]>;
 
 impl Adapter {
+    /// Hands all that its effect depends on to `each`, in a fixed order.
+    pub fn for_each_bytes(&self, mut each: impl FnMut(&[u8])) {
+        let lengths = |lengths: &[usize], each: &mut dyn FnMut(&[u8])| {
+            lengths.iter().for_each(|&length| each(&(length as u64).to_le_bytes()));
+        };
+        let floats = |floats: &[f32], each: &mut dyn FnMut(&[u8])| {
+            each(&(floats.len() as u64).to_le_bytes());
+            each(bytemuck::cast_slice(floats));
+        };
+        for WeightChange { tensor, count, rows, cols, kind } in &self.changes {
+            lengths(&[tensor.len(), *count, *rows, *cols], &mut each);
+            each(tensor.as_bytes());
+            match kind {
+                ChangeKind::Low(LowRank { rank, a, b, scale, gain }) => {
+                    lengths(&[1, *rank, usize::from(gain.is_some())], &mut each);
+                    [a, b, gain.as_ref().unwrap_or(&Vec::new())].iter().for_each(|part| floats(part, &mut each));
+                    each(&scale.to_le_bytes());
+                }
+                ChangeKind::Replacement(all) => {
+                    lengths(&[2], &mut each);
+                    floats(all, &mut each);
+                }
+            }
+        }
+        lengths(&[self.changes.len()], &mut each);
+        for Direction { layer, vector } in &self.directions {
+            lengths(&[*layer], &mut each);
+            floats(vector, &mut each);
+        }
+    }
+
     /// The bytes of its numbers.
     pub fn num_bytes(&self) -> usize {
         let floats = |change: &WeightChange| match &change.kind {

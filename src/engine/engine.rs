@@ -1,7 +1,8 @@
 //! Defines [`Engine`], as the scheduler sees it.
 
 use super::{
-    Adapter, Batch, DeviceMemory, DraftRequest, EngineError, EngineInfo, KvCapacity, LoopLimits, Masks, Progress, StepId, StepOutput,
+    Adapter, Batch, CachePart, DeviceMemory, DraftRequest, EngineError, EngineInfo, KvCapacity, LoopLimits, Masks, PortableCache, Progress,
+    StepId, StepOutput,
 };
 use model::ModelSpec;
 
@@ -30,6 +31,27 @@ pub trait Engine: Send {
     fn resize_cache(&mut self, num_blocks: usize) -> Result<usize, EngineError> {
         let _ = num_blocks;
         Ok(self.num_backed_blocks())
+    }
+    /// The form in which parts of the cache leave the engine and come back. None if the engine hands out none.
+    fn portable_cache(&self) -> Option<PortableCache> {
+        None
+    }
+    /// Appends the bytes of a part of the cache to `out`. All its rows must have been collected.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] without a [portable cache](Engine::portable_cache), or if there is no such part. If the device is lost.
+    fn export(&self, part: CachePart, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let _ = (part, out);
+        Err(EngineError::Unsupported("a cache that can be copied, on this device".into()))
+    }
+    /// Puts exported bytes in the place of a part of the cache, which no step in flight may use. Later steps read what the step that wrote
+    /// the part would have left there.
+    ///
+    /// # Errors
+    /// As [`Engine::export`], and for bytes of another length.
+    fn import(&mut self, part: CachePart, bytes: &[u8]) -> Result<(), EngineError> {
+        let _ = (part, bytes);
+        Err(EngineError::Unsupported("a cache that can be copied, on this device".into()))
     }
     /// The device's memory now. None if the engine has no memory of its own.
     fn memory(&self) -> Option<DeviceMemory> {

@@ -29,6 +29,7 @@ mod picture_layout;
 #[cfg(test)]
 mod picture_testing;
 mod pool_blocks;
+mod portable_cache;
 mod program;
 mod progress;
 mod rope;
@@ -52,6 +53,7 @@ pub use need::{Need, need};
 pub use options::{DefaultLoad, EngineOptions, ModelPart, Resident};
 #[cfg(feature = "test-engine")]
 pub use paced::Paced;
+pub use portable_cache::{CachePart, PortableCache};
 pub use program::{Scope, Shard};
 pub use progress::Progress;
 

@@ -10,14 +10,16 @@ use std::time::{Duration, Instant};
 use crate::cpu::Cpu;
 use crate::pool_blocks::pool_blocks;
 use crate::{
-    Backend, BackendKind, Batch, Budget, CacheGroup, CacheType, DefaultLoad, Device, DeviceInfo, DeviceMemory, Engine, EngineError,
-    EngineInfo, EngineOptions, KvCapacity, Masks, Sampled, StepId, StepOutput,
+    Backend, BackendKind, Batch, Budget, CacheGroup, CachePart, CacheType, DefaultLoad, Device, DeviceInfo, DeviceMemory, Engine,
+    EngineError, EngineInfo, EngineOptions, KvCapacity, Masks, PortableCache, Sampled, StepId, StepOutput,
 };
 use logits::Logprobs;
 use model::{ModelSpec, Weights};
 
 /// The memory that the device reports, large enough for any cache.
 const MEMORY: DeviceMemory = DeviceMemory { free: 1 << 40, total: 1 << 40, held: 0 };
+/// The bytes of a part of the cache, of no meaning.
+const BYTES: usize = 1024;
 const PACE: &str = "PENSTOCK_TEST_STEP_MS";
 
 /// The CPU's backend. Finds a [`Paced`] device instead if [`PACE`] is set.
@@ -164,6 +166,20 @@ impl Engine for PacedEngine {
 
     fn max_in_flight(&self) -> usize {
         2
+    }
+
+    fn portable_cache(&self) -> Option<PortableCache> {
+        let state_bytes = if self.capacity.has_state() { BYTES } else { 0 };
+        Some(PortableCache { form: "no device".into(), block_bytes: BYTES, state_bytes })
+    }
+
+    fn export(&self, _part: CachePart, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        out.extend_from_slice(&[0; BYTES]);
+        Ok(())
+    }
+
+    fn import(&mut self, _part: CachePart, _bytes: &[u8]) -> Result<(), EngineError> {
+        Ok(())
     }
 
     fn info(&self) -> EngineInfo {

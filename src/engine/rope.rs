@@ -7,7 +7,7 @@ use model::vision::Rotation;
 use model::{ModelSpec, RopePairing, RopeScaling, TensorRole, Weights};
 
 /// A rotation that some layers of a model share.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     /// The frequency of each pair, in radians per position.
     frequencies: Vec<f64>,

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod process;
+mod tiers;
 mod vllm;
 
 use std::collections::HashMap;
@@ -12,6 +13,7 @@ use process::Process;
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+pub use tiers::TierMetrics;
 
 /// The prefix of every metric's name.
 const PREFIX: &str = "penstock_";
@@ -122,6 +124,8 @@ pub struct ModelMetrics {
     pub request_success_total: IntCounterVec,
     pub prefix_cache_queries_total: IntCounter,
     pub prefix_cache_hits_total: IntCounter,
+    /// Tokens that came from files (`cache.disk`), whether or not a prompt took them then.
+    pub prefix_cache_disk_hits_total: IntCounter,
     pub num_preemptions_total: IntCounter,
     /// Steps of sequences that verified drafts.
     pub spec_decode_num_drafts_total: IntCounter,
@@ -189,6 +193,7 @@ impl ModelMetrics {
             request_success_total,
             prefix_cache_queries_total: counter("prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache"),
             prefix_cache_hits_total: counter("prefix_cache_hits_total", "Prompt tokens found in the prefix cache"),
+            prefix_cache_disk_hits_total: counter("prefix_cache_disk_hits_total", "Prompt tokens whose KV blocks came from disk"),
             spec_decode_num_drafts_total: counter("spec_decode_num_drafts_total", "Drafts that steps verified"),
             spec_decode_num_draft_tokens_total: counter("spec_decode_num_draft_tokens_total", "Tokens of drafts that steps verified"),
             spec_decode_num_accepted_tokens_total: counter("spec_decode_num_accepted_tokens_total", "Drafted tokens that were right"),

@@ -9,7 +9,7 @@ use config::{self, Config, ModelEntry};
 use engine::{BackendKind, CacheType, EngineOptions, Resident};
 use logits::SamplingChoice;
 use scheduler::{SchedulerOptions, Watchdog};
-use serving::RunOptions;
+use serving::{DiskCache, RunOptions};
 
 /// The options of a model that is served with `context` tokens of context.
 pub fn run_options(config: &Config, entry: &ModelEntry, context: usize) -> anyhow::Result<RunOptions> {
@@ -30,6 +30,7 @@ pub fn run_options(config: &Config, entry: &ModelEntry, context: usize) -> anyho
             prefix_cache: engine.prefix_cache,
             drafts: false,
         },
+        disk: config.cache.disk.bytes.map(|bytes| DiskCache { folder: config.cache.folder.clone(), bytes }),
         share: 1.0,
         cache_idle: Duration::from_secs(engine.cache_idle_seconds),
         watchdog: Watchdog { step_timeout: Duration::from_secs(engine.step_timeout_seconds), on_fault: exit_on_fault::end_process },

@@ -405,8 +405,9 @@ impl Registry {
 
     /// Stops every engine thread.
     pub fn stop(&self) {
-        let stopped = self.all().into_iter().filter_map(|base| base.slot.stop());
-        stopped.for_each(|loaded| loaded.stop());
+        let stopped: Vec<_> = self.all().into_iter().filter_map(|base| base.slot.stop()).collect();
+        stopped.iter().for_each(|loaded| loaded.stop());
+        stopped.iter().flat_map(|loaded| &loaded.models).for_each(|model| model.base.handle.wait_saved());
     }
 }
 

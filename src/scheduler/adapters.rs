@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use engine::{Adapter, AdapterUse, SequenceAdapters};
+use sha2::{Digest, Sha256};
 
 /// An adapter that is ready to be loaded to an engine.
 #[derive(Debug)]
@@ -14,12 +15,22 @@ pub struct HostAdapter {
     /// No other adapter of the process has it, not even one that is read again from the same file.
     pub id: u64,
     pub adapter: Adapter,
+    digest: OnceLock<[u8; 32]>,
 }
 
 impl HostAdapter {
     pub fn new(name: &str, adapter: Adapter) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self { name: name.into(), id: NEXT.fetch_add(1, Ordering::Relaxed), adapter }
+        Self { name: name.into(), id: NEXT.fetch_add(1, Ordering::Relaxed), adapter, digest: OnceLock::new() }
+    }
+
+    /// The adapter's hash, by which other processes know it. Computing it takes about as long as loading the adapter to an engine.
+    fn digest(&self) -> &[u8; 32] {
+        self.digest.get_or_init(|| {
+            let mut hasher = Sha256::new();
+            self.adapter.for_each_bytes(|bytes| hasher.update(bytes));
+            hasher.finalize().into()
+        })
     }
 }
 
@@ -138,19 +149,30 @@ impl AdapterPlaces {
     }
 }
 
+/// The adapters that change a row of a block which begins with item `start` and has `len` items, each with the first of these rows.
+fn active(asked: &[AdapterRequest], start: usize, len: usize) -> impl Iterator<Item = (&AdapterRequest, u32)> {
+    let end = (start + len) as u32;
+    // the rows of a block before an adapter's first one belong to the model alone
+    asked.iter().filter(move |of| of.first < end && of.scale != 0.0).map(move |of| (of, of.first.saturating_sub(start as u32)))
+}
+
+/// What [`block_adapters`] stands for, in a form that outlives the process.
+pub fn saved_adapters(asked: &[AdapterRequest], start: usize, len: usize) -> Vec<u8> {
+    let of = |(of, first): (&AdapterRequest, u32)| [&of.adapter.digest()[..], &of.scale.to_le_bytes(), &first.to_le_bytes()].concat();
+    active(asked, start, len).flat_map(of).collect()
+}
+
 /// What identifies the adapters behind the keys and values of a block that begins with item `start` and has `len` items. 0 if none of them
 /// changes one of its rows.
 pub fn block_adapters(asked: &[AdapterRequest], start: usize, len: usize) -> u64 {
-    let end = (start + len) as u32;
-    let mut active = asked.iter().filter(|of| of.first < end && of.scale != 0.0).peekable();
+    let mut active = active(asked, start, len).peekable();
     if active.peek().is_none() {
         return 0;
     }
     static HASHER: OnceLock<RandomState> = OnceLock::new();
     let mut state = HASHER.get_or_init(RandomState::new).build_hasher();
-    for of in active {
-        // the rows of a block before an adapter's first one belong to the model alone
-        (of.adapter.id, of.scale.to_bits(), of.first.saturating_sub(start as u32)).hash(&mut state);
+    for (of, first) in active {
+        (of.adapter.id, of.scale.to_bits(), first).hash(&mut state);
     }
     state.finish().max(1)
 }
@@ -203,5 +225,18 @@ mod tests {
         assert_ne!(key(&with(0, 1.0), 0), key(&[request(&all[1])], 0));
         let both = |a: usize, b: usize| [request(&all[a]), request(&all[b])];
         assert_ne!(key(&both(0, 1), 0), key(&both(1, 0), 0), "sums depend on the order");
+    }
+
+    #[test]
+    fn what_is_saved_of_adapters_depends_on_their_contents() {
+        let direction = |x| Adapter { directions: vec![engine::Direction { layer: 1, vector: vec![x] }], ..Adapter::default() };
+        let saved = |x, scale, start| {
+            let adapter = Arc::new(HostAdapter::new("a", direction(x)));
+            saved_adapters(&[AdapterRequest { scale, ..request(&adapter) }], start, 16)
+        };
+        assert_eq!(saved(1.0, 1.0, 0), saved(1.0, 1.0, 16), "read again, and in a later block");
+        assert_ne!(saved(1.0, 1.0, 0), saved(2.0, 1.0, 0));
+        assert_ne!(saved(1.0, 1.0, 0), saved(1.0, 0.5, 0));
+        assert!(saved(1.0, 0.0, 0).is_empty());
     }
 }

@@ -6,8 +6,9 @@
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Range;
 
-use crate::adapters::{AdapterRequest, block_adapters};
+use crate::adapters::{AdapterRequest, block_adapters, saved_adapters};
 use crate::items::RunContent;
+use tiers::{Identity, Root};
 
 /// The part of the key that all blocks of a sequence share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +33,17 @@ impl BlockScopes<'_> {
     /// The scope of block `index`. Blocks before an adapter's first row are those of the model alone.
     pub fn of_block(self, index: usize, block_size: usize) -> CacheScope {
         CacheScope { adapter: block_adapters(self.adapters, index * block_size, block_size), ..self.of_all }
+    }
+
+    /// The identity of block `index`, which outlives the process. `parent`: the hash of the block before it, or the root. None for a block
+    /// with rows of embeddings: what they depend on is known in this process alone.
+    pub fn identity(self, index: usize, block_size: usize, parent: &Root, items: &BlockItems) -> Option<Identity> {
+        if !items.runs.is_empty() {
+            return None;
+        }
+        let mut scope = self.of_all.salt.to_le_bytes().to_vec();
+        scope.extend(saved_adapters(self.adapters, index * block_size, block_size));
+        Some(Identity::new(parent, index as u32, &scope, &items.entries))
     }
 }
 

@@ -14,7 +14,9 @@ use crate::block_key::{BlockItems, CacheScope};
 use crate::lru::Owner;
 use crate::prefix_cache::{ContentId, PrefixCache, ROOT};
 use crate::state_slots::StateSlots;
+use crate::unsaved::{ToSave, Unsaved};
 use engine::{CacheGroup, KvCapacity};
+use tiers::{Identity, Root};
 
 #[derive(Debug)]
 pub struct BlockManager {
@@ -30,6 +32,8 @@ pub struct BlockManager {
     wanted: usize,
     states: StateSlots,
     prefix: Option<PrefixCache>,
+    /// None if contents are not saved.
+    unsaved: Option<Unsaved>,
     num_releases: u64,
 }
 
@@ -47,6 +51,7 @@ impl BlockManager {
             wanted: 0,
             states: StateSlots::new(num_state_slots),
             prefix: prefix_cache.then(|| PrefixCache::new(num_blocks, capacity.groups.len(), block_size)),
+            unsaved: None,
             num_releases: 0,
             capacity,
         }
@@ -273,6 +278,47 @@ impl BlockManager {
         blocks: impl Iterator<Item = Option<u32>>,
     ) -> ContentId {
         self.prefix.as_mut().map_or(ROOT, |prefix| prefix.insert(scope, parent, items, blocks))
+    }
+
+    /// Lets new contents be saved, by identities below `root`.
+    pub fn save_contents(&mut self, root: Root) {
+        self.unsaved = Some(Unsaved::new(root, 2 * self.capacity.num_blocks));
+    }
+
+    pub fn has_unsaved(&self) -> bool {
+        self.unsaved.as_ref().is_some_and(|unsaved| !unsaved.is_empty())
+    }
+
+    /// What is to be saved next.
+    pub fn pop_unsaved(&mut self) -> Option<ToSave> {
+        self.unsaved.as_mut()?.pop()
+    }
+
+    /// By what files know a content. None if it is unknown or not saved.
+    pub fn identity(&self, content: ContentId) -> Option<&Identity> {
+        self.prefix.as_ref()?.identity(content)
+    }
+
+    /// Sets by what files know a content. `is_saved`: whether it comes from files.
+    pub fn set_identity(&mut self, content: ContentId, identity: Identity, is_saved: bool) {
+        let is_new = self.prefix.as_mut().is_some_and(|prefix| prefix.set_identity(content, identity));
+        if let Some(unsaved) = self.unsaved.as_mut().filter(|_| is_new && !is_saved) {
+            unsaved.push(ToSave::Blocks(content));
+        }
+    }
+
+    /// The hash by which files know the content before a block, if the block can be saved: that of `parent`, or the root.
+    pub fn saved_parent(&self, parent: ContentId) -> Option<Root> {
+        let root = self.unsaved.as_ref()?.root();
+        if parent == ROOT { Some(root) } else { Some(self.identity(parent)?.hash) }
+    }
+
+    /// Lets the state behind a content be saved.
+    pub fn save_state(&mut self, content: ContentId) {
+        let is_known = self.identity(content).is_some() && self.checkpoint(content).is_some();
+        if let Some(unsaved) = self.unsaved.as_mut().filter(|_| is_known) {
+            unsaved.push(ToSave::State(content));
+        }
     }
 
     pub fn caches_prefixes(&self) -> bool {

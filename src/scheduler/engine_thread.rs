@@ -71,6 +71,9 @@ pub fn run(
     } else {
         tracing::error!("{reason}");
     }
+    if reason == STOPPED {
+        scheduler.finish_saving();
+    }
     scheduler.fail_all(&reason);
     for command in commands.try_iter() {
         if let Command::Enqueue(sequence) = command {

@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use engine::{
-    Adapter, Batch, CacheGroup, DeviceMemory, DraftHeadInfo, DraftRequest, Engine, EngineError, EngineInfo, Input, KvCapacity, LoopLimits,
-    Masks, Pooling, Progress, Sampled, Scored, SlotInit, StepId, StepOutput,
+    Adapter, Batch, CacheGroup, CachePart, DeviceMemory, DraftHeadInfo, DraftRequest, Engine, EngineError, EngineInfo, Input, KvCapacity,
+    LoopLimits, Masks, Pooling, PortableCache, Progress, Sampled, Scored, SlotInit, StepId, StepOutput,
 };
 use logits::{Logprobs, SamplingParams, mask_words};
 use model::ModelSpec;
@@ -486,6 +486,20 @@ impl Engine for FakeEngine {
         Some(self.progress.clone())
     }
 
+    fn portable_cache(&self) -> Option<PortableCache> {
+        Some(portable::form(&self.capacity))
+    }
+
+    fn export(&self, part: CachePart, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        self.export_part(part, out);
+        Ok(())
+    }
+
+    fn import(&mut self, part: CachePart, bytes: &[u8]) -> Result<(), EngineError> {
+        self.import_part(part, bytes);
+        Ok(())
+    }
+
     fn max_adapters(&self) -> usize {
         FakeAdapters::PLACES
     }
@@ -579,5 +593,7 @@ mod head;
 mod loops;
 #[path = "fake_pooling.rs"]
 mod pooling;
+#[path = "fake_portable.rs"]
+mod portable;
 #[path = "fake_tests.rs"]
 mod tests;

@@ -7,6 +7,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use crate::channel::{EventReceiver, channel};
 use crate::client::Client;
+use crate::disk_tier::SavedPrefixes;
 use crate::engine_thread::{self, Command, STOPPED};
 use crate::event::Event;
 use crate::guesser::Engines;
@@ -71,12 +72,14 @@ pub struct Handle {
     ended: Receiver<()>,
     /// Whether a watchdog runs, which needs the list of clients.
     watched: bool,
+    /// Whether the engine thread saves contents of its cache when it ends.
+    saves: bool,
 }
 
 impl Handle {
     /// Starts the engine thread. If the system cannot start a thread, the handle refuses every sequence.
     pub fn spawn(engine: Box<dyn Engine>, options: SchedulerOptions, metrics: Arc<ModelMetrics>) -> Self {
-        Self::spawn_on(engine.into(), options, metrics, None, None)
+        Self::spawn_on(engine.into(), options, metrics, None, (None, None))
     }
 
     /// Like [`Handle::spawn`], with a watchdog for an engine that may get stuck or lose its device.
@@ -86,16 +89,17 @@ impl Handle {
         metrics: Arc<ModelMetrics>,
         watchdog: Option<Watchdog>,
     ) -> Self {
-        Self::spawn_on(engine.into(), options, metrics, watchdog, None)
+        Self::spawn_on(engine.into(), options, metrics, watchdog, (None, None))
     }
 
-    /// Like [`Handle::spawn_watched`], on a device that other models may share, and with a draft model if there is one.
+    /// Like [`Handle::spawn_watched`], on a device that other models may share, with a draft model if there is one, and with files for the
+    /// prefix cache.
     pub fn spawn_on(
         engines: Engines,
         options: SchedulerOptions,
         metrics: Arc<ModelMetrics>,
         watchdog: Option<Watchdog>,
-        share: Option<DeviceShare>,
+        (share, saved): (Option<DeviceShare>, Option<SavedPrefixes>),
     ) -> Self {
         // The channel itself is unbounded. Permits bound what it can hold.
         let (commands, receiver) = crossbeam_channel::unbounded();
@@ -105,10 +109,14 @@ impl Handle {
         };
         let shared = Arc::new(Shared::new(QueueSize { places: options.max_waiting, tokens }));
         let (running, ended) = crossbeam_channel::bounded(0);
-        let handle = Self { shared: shared.clone(), commands, ended, watched: watchdog.is_some() };
+        let handle = Self { shared: shared.clone(), commands, ended, watched: watchdog.is_some(), saves: saved.is_some() };
         let device = share.map(|share| (share.device.join(share.share), share.cache_idle));
         let run = move || {
-            engine_thread::run(Scheduler::new(engines, options, metrics), receiver, shared, watchdog, device);
+            let mut scheduler = Scheduler::new(engines, options, metrics);
+            if let Some(saved) = saved {
+                scheduler.save_prefixes(saved);
+            }
+            engine_thread::run(scheduler, receiver, shared, watchdog, device);
             drop(running);
         };
         if let Err(error) = std::thread::Builder::new().name("engine".into()).spawn(run) {
@@ -172,6 +180,14 @@ impl Handle {
     /// Waits until the engine thread has ended and its engine has given back its memory. False if that takes longer than `patience`.
     pub fn wait_ended(&self, patience: Duration) -> bool {
         self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected)
+    }
+
+    /// Waits until the contents of the cache are saved, if they are to be. The engine thread must have been stopped.
+    pub fn wait_saved(&self) {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        if self.saves && !self.wait_ended(PATIENCE) {
+            tracing::warn!("the last prompts are not saved to cache.folder: the disk is slow");
+        }
     }
 
     /// The sizes of the KV cache.

@@ -14,6 +14,7 @@ use std::hash::RandomState;
 use crate::block_key::{BlockItems, BlockKey, CacheScope};
 use crate::items::RunContent;
 use crate::lru::{Lru, Owner};
+use tiers::Identity;
 
 /// Identifies the content of a cached block. [`ROOT`] precedes a sequence's first block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,8 @@ struct Node {
     checkpoint: Option<u32>,
     /// The owner of the sequence that computed the content.
     owner: Owner,
+    /// By which files know the content, if contents are saved.
+    identity: Option<Identity>,
 }
 
 /// The known contents, and the list of their unreferenced blocks.
@@ -134,7 +137,8 @@ impl PrefixCache {
         let Some(node) = self.free_nodes.pop() else { return ContentId { node: NONE, id } };
         vacant.insert(node);
         let runs = items.runs().into();
-        self.nodes[node as usize] = Node { id, parent: parent.id, scope, runs, hash, num_blocks: 0, checkpoint: None, owner };
+        self.nodes[node as usize] =
+            Node { id, parent: parent.id, scope, runs, hash, num_blocks: 0, checkpoint: None, owner, identity: None };
         let start = node as usize * self.block_size;
         self.entries[start..start + self.block_size].copy_from_slice(items.entries());
         ContentId { node, id }
@@ -171,6 +175,20 @@ impl PrefixCache {
     pub fn release(&mut self, block: u32) {
         let owner = self.nodes[self.node_of[block as usize] as usize].owner;
         self.unreferenced.push(block, owner);
+    }
+
+    /// By which files know a content. None if it is unknown or not saved.
+    pub fn identity(&self, content: ContentId) -> Option<&Identity> {
+        self.node(content)?.identity.as_ref()
+    }
+
+    /// Sets by what files know a content, unless it is unknown. Returns whether nothing was set before.
+    pub fn set_identity(&mut self, content: ContentId, identity: Identity) -> bool {
+        let is_new = self.node(content).is_some_and(|node| node.identity.is_none());
+        if is_new {
+            self.nodes[content.node as usize].identity = Some(identity);
+        }
+        is_new
     }
 
     /// The owner of the sequence that computed a content.

@@ -271,6 +271,10 @@ impl Sequence {
         CacheScope { salt: self.asked.cache_salt, format: blocks.format(), ..CacheScope::default() }
     }
 
+    pub fn block_scopes(&self, blocks: &BlockManager) -> BlockScopes<'_> {
+        BlockScopes { of_all: self.cache_scope(blocks), adapters: &self.asked.adapters }
+    }
+
     /// Takes cached blocks and memory for the rest, see [`SequenceCache::take`].
     pub fn take_cache(&mut self, blocks: &mut BlockManager, headroom: usize) -> Option<PrefixHit> {
         let num_reusable = self.num_reusable(blocks.has_state());
@@ -311,7 +315,7 @@ impl Sequence {
 
     /// The most tokens that may come from the prefix cache. One token is left to compute, for its logits. With recurrent state and a
     /// grammar, a second one is left, because the last row may have to wait for its mask and the step that copies the state must run a row.
-    fn num_reusable(&self, has_state: bool) -> usize {
+    pub fn num_reusable(&self, has_state: bool) -> usize {
         let num_left = if has_state && self.grammar.is_some() { 2 } else { 1 };
         if self.needs_whole_prompt() || self.prompt().is_whole() { 0 } else { self.num_tokens().saturating_sub(num_left) }
     }

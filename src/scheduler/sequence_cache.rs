@@ -283,7 +283,13 @@ impl SequenceCache {
             tokens.copy_block(index, block_size, &mut self.block_items);
             let parent = self.contents.last().copied().unwrap_or(ROOT);
             let held = self.tables.iter().map(|table| table.get(index));
-            self.contents.push(blocks.register((scopes.of_block(index, block_size), owner), parent, &self.block_items, held));
+            let content = blocks.register((scopes.of_block(index, block_size), owner), parent, &self.block_items, held);
+            self.contents.push(content);
+            if let Some(hash) = blocks.saved_parent(parent).filter(|_| blocks.identity(content).is_none())
+                && let Some(identity) = scopes.identity(index, block_size, &hash, &self.block_items)
+            {
+                blocks.set_identity(content, identity, false);
+            }
         }
         for (index, table) in self.tables.iter_mut().enumerate() {
             let first = blocks.groups()[index].first_block(num_tokens, block_size);
@@ -295,6 +301,9 @@ impl SequenceCache {
         self.num_committed = num_tokens;
         if let Some((at, content)) = self.keep_saved(blocks) {
             let is_last_only = at > tokens.prompt.len() && !Checkpoints::new(tokens.len(), None, block_size).is_spaced(at);
+            if !is_last_only {
+                blocks.save_state(content);
+            }
             if let Some(last) = std::mem::replace(&mut self.tail, is_last_only.then_some(content)) {
                 blocks.drop_unused_checkpoint(last);
             }
@@ -338,7 +347,10 @@ impl SequenceCache {
         if let Some(slot) = self.state_slot.take() {
             let is_ahead = std::mem::take(&mut self.is_state_ahead);
             match self.contents.last().filter(|_| num_computed == num_known && !is_ahead) {
-                Some(&content) => blocks.keep_state(slot, content),
+                Some(&content) => {
+                    blocks.keep_state(slot, content);
+                    blocks.save_state(content);
+                }
                 None => blocks.release_state_slot(slot),
             }
         }

@@ -161,8 +161,9 @@ impl Sequences {
     }
 
     /// Fails every sequence without releasing memory, because the block manager may be inconsistent after a panic.
-    pub fn fail_all(&mut self, message: &str) {
-        let sequences: Vec<_> = self.running.drain().chain(self.waiting.drain()).collect();
+    /// `others`: those that wait elsewhere.
+    pub fn fail_all(&mut self, others: impl Iterator<Item = Sequence>, message: &str) {
+        let sequences: Vec<_> = self.running.drain().chain(self.waiting.drain()).chain(others).collect();
         sequences.into_iter().for_each(|sequence| self.end(sequence, Event::Failed(message.to_owned())));
         self.metrics.num_requests_running.set(0);
         self.metrics.num_requests_waiting.set(0);
@@ -196,7 +197,8 @@ impl Sequences {
         sequence.end(last);
     }
 
-    fn count_end(&self, reason: &str) {
+    /// Counts a sequence that has ended.
+    pub fn count_end(&self, reason: &str) {
         self.metrics.request_success_total.with_label_values(&[reason]).inc();
     }
 
@@ -205,10 +207,10 @@ impl Sequences {
         self.waiting.len()
     }
 
-    /// Checks the invariants; panics if one is broken.
+    /// Checks the invariants; panics if one is broken. `held`: blocks that are held for sequences that wait for files.
     #[cfg(test)]
-    pub fn check(&self) {
-        self.blocks.check_blocks(self.running.iter().flat_map(|sequence| sequence.cache.held_blocks()));
+    pub fn check<'a>(&'a self, held: impl Iterator<Item = &'a [u32]>) {
+        self.blocks.check_blocks(self.running.iter().flat_map(|sequence| sequence.cache.held_blocks()).chain(held));
         self.blocks.check_state_slots(self.running.iter().flat_map(|sequence| sequence.cache.held_slots()));
         assert!(self.running.iter().all(|sequence| sequence.cache.state_slot().is_some() == self.blocks.has_state()));
         self.adapters.check_users(self.running.iter().map(|sequence| &sequence.adapters));

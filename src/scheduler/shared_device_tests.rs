@@ -33,7 +33,7 @@ fn model(name: &str, device: &Arc<SharedDevice>, gpu: &Arc<Mutex<()>>, row_time:
         options(2048, 8),
         ModelMetrics::for_model(name),
         Some(watchdog),
-        Some(share),
+        (Some(share), None),
     );
     (handle, control)
 }

@@ -13,6 +13,7 @@ use crate::adapters::AdapterPlaces;
 use crate::block_manager::BlockManager;
 use crate::cache_size::{CacheSize, Cost};
 use crate::commit::{self, Advanced};
+use crate::disk_tier::DiskTier;
 use crate::drafts::{DraftCost, Drafts};
 use crate::event::Event;
 use crate::guesser::{Engines, Guesser};
@@ -48,6 +49,8 @@ pub struct Scheduler {
     slice: Option<TimeSlice>,
     short_steps: StepRowLimit,
     loops: Loops,
+    /// None: the prefix cache has no files.
+    disk: Option<DiskTier>,
     /// Duration of the latest time slice.
     step_took: Duration,
     guesser: Guesser,
@@ -65,6 +68,8 @@ struct InFlight {
     step: StepId,
     scheduled: Vec<Scheduled>,
     is_loop: bool,
+    num_rows: usize,
+    began: Instant,
 }
 
 enum StepError {
@@ -114,6 +119,7 @@ impl Scheduler {
             short_steps: StepRowLimit::default(),
             // Loops are in flight while the host plans, so they need a second step in flight.
             loops: Loops::new(engine.loop_limits().filter(|_| max_in_flight > 1)),
+            disk: None,
             step_took: Duration::ZERO,
             plan: StepPlan::new(Drafting { cost, most, misses_steps: max_in_flight > 1 }),
             guesser,
@@ -126,7 +132,7 @@ impl Scheduler {
     }
 
     /// Queues a sequence. A sequence that could never run fails at once.
-    pub fn push(&mut self, mut sequence: Sequence) {
+    fn queue(&mut self, mut sequence: Sequence) {
         // A row whose mask is late runs again, which a state does not allow.
         let runs_once = self.sequences.blocks.has_state() && sequence.grammar.is_some();
         if let Some(cost) = self.plan.draft_cost().filter(|_| sequence.generates() && !runs_once) {
@@ -141,7 +147,7 @@ impl Scheduler {
     }
 
     pub fn has_work(&self) -> bool {
-        !(self.sequences.is_empty() && self.in_flight.is_empty())
+        self.is_exchanging() || !(self.sequences.is_empty() && self.in_flight.is_empty())
     }
 
     /// Runs one step if there is anything to do.
@@ -150,12 +156,13 @@ impl Scheduler {
     /// If the engine refused the step, the youngest sequence in it has failed. If the error is final ([`EngineError::is_final`]), no client
     /// has been told yet, because the engine thread first refuses new sequences. After any other error, every running sequence has failed.
     pub fn step(&mut self) -> Result<(), EngineError> {
-        let result = self.run_step().map_err(|error| match error {
+        let result = self.exchange().map_err(StepError::Failed).and_then(|()| self.run_step()).map_err(|error| match error {
             StepError::Refused(error) => error,
             StepError::Failed(error) => self.lose_steps(error),
         });
         self.slice = None;
         self.sequences.show_load();
+        self.show_loading();
         result
     }
 
@@ -170,7 +177,7 @@ impl Scheduler {
         self.schedule(self.max_rows)?;
         if self.plan.scheduled.is_empty() {
             self.wait_for_mask();
-            self.wait_for_memory();
+            self.wait_briefly();
             return Ok(self.collect_until(self.in_flight.len().saturating_sub(1))?);
         }
         if !self.engine.is_shared() && self.loops.may_begin(&self.plan, &self.sequences) {
@@ -233,7 +240,7 @@ impl Scheduler {
         self.schedule(max_rows)?;
         if self.plan.scheduled.is_empty() {
             self.wait_for_mask();
-            self.wait_for_memory();
+            self.wait_briefly();
             return Ok(());
         }
         if let Some((time_slices, heartbeat)) = &self.time_slices {
@@ -352,6 +359,7 @@ impl Scheduler {
     }
 
     fn submit(&mut self) -> Result<(), StepError> {
+        let began = Instant::now();
         let submitted = self.engine.submit(&self.plan.batch);
         self.num_turns += 1;
         let step = match submitted {
@@ -367,7 +375,8 @@ impl Scheduler {
             self.sequences.metrics.step_tokens.observe(self.plan.batch.inputs.len() as f64);
         }
         let next = self.spare.pop().unwrap_or_default();
-        self.in_flight.push_back(InFlight { step, scheduled: std::mem::replace(&mut self.plan.scheduled, next), is_loop });
+        let (scheduled, num_rows) = (std::mem::replace(&mut self.plan.scheduled, next), self.plan.batch.inputs.len());
+        self.in_flight.push_back(InFlight { step, scheduled, is_loop, num_rows, began });
         if self.plan.batch.sample_later { Ok(self.sample()?) } else { Ok(()) }
     }
 
@@ -412,9 +421,12 @@ impl Scheduler {
 
     /// Collects and commits the oldest step, or the next one of the oldest loop. Returns false if the loop has ended before it.
     fn collect_next(&mut self) -> Result<bool, EngineError> {
-        let Some(InFlight { step, mut scheduled, is_loop }) = self.in_flight.pop_front() else { return Ok(true) };
+        let Some(InFlight { step, mut scheduled, is_loop, num_rows, began }) = self.in_flight.pop_front() else { return Ok(true) };
         self.engine.collect(step, &mut self.output)?;
         self.num_turns += 1;
+        if let Some(disk) = self.disk.as_mut().filter(|_| !is_loop) {
+            disk.learn(num_rows, began.elapsed());
+        }
         // End the time slice first, so that other models compute while this step's tokens are handed out.
         if let Some(slice) = self.slice.take_if(|_| self.in_flight.is_empty()) {
             self.step_took = slice.elapsed();
@@ -425,7 +437,7 @@ impl Scheduler {
             commit::commit(&mut self.sequences, &mut self.advanced, &scheduled, &mut self.output);
         }
         if is_loop && self.move_on(&mut scheduled, is_there) {
-            self.in_flight.push_front(InFlight { step, scheduled, is_loop });
+            self.in_flight.push_front(InFlight { step, scheduled, is_loop, num_rows, began });
         } else {
             self.spare.push(scheduled);
         }
@@ -469,14 +481,15 @@ impl Scheduler {
         }
     }
 
-    /// Waits briefly for memory if nothing can run because other models hold it. They may give it back.
-    fn wait_for_memory(&mut self) {
+    /// Waits briefly if nothing can run: for memory that other models hold and may give back, or for files.
+    fn wait_briefly(&mut self) {
         let is_short = self.sequences.running.is_empty() && self.sequences.blocks.num_backed() < self.sequences.blocks.num_blocks();
         if is_short && self.in_flight.is_empty() && !self.sequences.waiting.is_empty() {
             std::thread::sleep(Duration::from_millis(2));
             // Waiting for other models' memory is not a hang.
             self.num_turns += 1;
         }
+        self.wait_for_files();
     }
 
     /// Reverts a step that the engine refused, for example for lack of memory. Fails the youngest sequence in it, and the others continue
@@ -515,7 +528,7 @@ impl Scheduler {
     /// Fails every sequence without releasing memory, because the block manager may be inconsistent after a panic.
     pub fn fail_all(&mut self, message: &str) {
         self.slice = None;
-        self.sequences.fail_all(message);
+        self.sequences.fail_all(self.disk.iter_mut().flat_map(DiskTier::drain), message);
         self.in_flight.clear();
     }
 
@@ -551,7 +564,10 @@ impl Scheduler {
     /// Checks the invariants; panics if one is broken.
     #[cfg(test)]
     pub fn check(&self) {
-        self.sequences.check();
+        self.sequences.check(self.disk.iter().flat_map(DiskTier::held_blocks));
         assert!(self.in_flight.len() < self.max_in_flight || self.in_flight.iter().all(|step| step.is_loop));
     }
 }
+
+#[path = "exchange.rs"]
+mod exchange;

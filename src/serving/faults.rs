@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use engine::{
-    Adapter, Batch, DeviceMemory, DraftRequest, Engine, EngineError, EngineInfo, KvCapacity, LoopLimits, Masks, Progress, Sampled, StepId,
-    StepOutput,
+    Adapter, Batch, CachePart, DeviceMemory, DraftRequest, Engine, EngineError, EngineInfo, KvCapacity, LoopLimits, Masks, PortableCache,
+    Progress, Sampled, StepId, StepOutput,
 };
 use model::ModelSpec;
 
@@ -125,6 +125,18 @@ impl Engine for FaultyEngine {
 
     fn resize_cache(&mut self, num_blocks: usize) -> Result<usize, EngineError> {
         self.inner.resize_cache(num_blocks)
+    }
+
+    fn portable_cache(&self) -> Option<PortableCache> {
+        self.inner.portable_cache()
+    }
+
+    fn export(&self, part: CachePart, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        self.inner.export(part, out)
+    }
+
+    fn import(&mut self, part: CachePart, bytes: &[u8]) -> Result<(), EngineError> {
+        self.inner.import(part, bytes)
     }
 
     fn loop_limits(&self) -> Option<LoopLimits> {

@@ -48,7 +48,7 @@ pub use document_truncation::Truncation;
 pub use draft_model::DraftFile;
 pub use error::{ContextLimit, Failure, RequestError, SubmitError};
 pub use ledger::{Account, Ledger, PromptProgress};
-pub use load::{ModelFile, OpenDraft, RunOptions, chat_template};
+pub use load::{DiskCache, ModelFile, OpenDraft, RunOptions, chat_template};
 pub use model::{BaseModel, Lease, Model};
 pub use name_defaults::NameDefaults;
 pub use options::{Budget, DraftLimits, Options, Truncate};

@@ -18,8 +18,9 @@ use logits::SamplingChoice;
 use metrics::ModelMetrics;
 use model::{ModelSpec, Weights};
 use outside::read_text;
-use scheduler::{DeviceShare, DraftEngine, Engines, Handle, Pooling, SchedulerOptions, SharedDevice, Watchdog};
+use scheduler::{DeviceShare, DraftEngine, Engines, Handle, Pooling, SavedPrefixes, SchedulerOptions, SharedDevice, Watchdog};
 use template::ChatTemplate;
+use tiers::Store;
 use tokenizer::Tokenizer;
 
 /// The build's name in fingerprints: the variable `PENSTOCK_BUILD` at compile time (for example a commit), or else the version.
@@ -54,10 +55,37 @@ pub struct RunOptions {
     pub mmproj: Option<PathBuf>,
     /// Opens the model that drafts this one's answers.
     pub draft: Option<OpenDraft>,
+    /// Files for the prefix cache. None: it has none.
+    pub disk: Option<DiskCache>,
     /// The model's weight when its device's time and memory are divided among models.
     pub share: f64,
     /// Time without requests after which the model gives back the memory of cached prompts.
     pub cache_idle: Duration,
+}
+
+/// A folder of files for prefix caches, which models share.
+#[derive(Clone, Debug)]
+pub struct DiskCache {
+    pub folder: PathBuf,
+    /// The most bytes of all files.
+    pub bytes: u64,
+}
+
+impl DiskCache {
+    /// The files of a model whose cache has this form.
+    ///
+    /// # Errors
+    /// The cache cannot leave the engine, or the system has no thread.
+    fn open(&self, file: &GgufFile, engine: &dyn Engine) -> anyhow::Result<SavedPrefixes> {
+        let form = engine.portable_cache().with_context(|| {
+            let backend = engine.info().backend;
+            format!("cache.disk is for models on the CPU so far, and this one is on {backend}: set cache.disk to \"off\"")
+        })?;
+        let root = tiers::root(&file.whole_digest(), &form.form).context("cache.disk: the program cannot read its own file")?;
+        let store = Store::of(&self.folder, self.bytes).context("cache.disk")?;
+        tracing::info!("prompts are kept in {}, in at most {} MiB", self.folder.display().to_string().escape_debug(), self.bytes >> 20);
+        Ok(SavedPrefixes { store, root })
+    }
 }
 
 impl ModelFile {
@@ -160,6 +188,7 @@ impl ModelFile {
         let place = EncoderPlace { device: (kind, index), threads: options.engine.threads, max_batch_tokens: info.max_batch_tokens };
         let pictures = options.mmproj.map(|path| EncoderThread::start(&path, &spec, &self.tokenizer, place, &options.name)).transpose()?;
         let draft = options.draft.map(|open| open(&*engine, &options.engine)).transpose()?;
+        let saved = options.disk.map(|disk| disk.open(&self.file, &*engine)).transpose()?;
         #[cfg(feature = "faults")]
         let engine = super::faults::plan(engine);
         let scheduler = SchedulerOptions { max_batch_tokens: info.max_batch_tokens, max_running, ..options.scheduler };
@@ -172,7 +201,7 @@ impl ModelFile {
                 scheduler,
                 ModelMetrics::for_model(&options.name),
                 Some(options.watchdog),
-                Some(DeviceShare { device: shared, share: options.share, cache_idle: options.cache_idle }),
+                (Some(DeviceShare { device: shared, share: options.share, cache_idle: options.cache_idle }), saved),
             ),
             backend: info.backend,
             cache_type,
@@ -226,6 +255,7 @@ mod tests {
             watchdog: Watchdog { step_timeout: Duration::from_secs(60), on_fault: |_| {} },
             mmproj: None,
             draft: None,
+            disk: None,
             share: 1.0,
             cache_idle: Duration::from_secs(300),
         }

@@ -75,6 +75,7 @@ mod tests {
             name: "tiny".into(),
             mmproj: None,
             draft: None,
+            disk: None,
             engine: EngineOptions { threads: 1, context: file.context_length(), ..EngineOptions::default() },
             scheduler: SchedulerOptions {
                 max_batch_tokens: 0,

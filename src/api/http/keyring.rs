@@ -1,6 +1,7 @@
 //! The server's API keys. The key file is read again when it changes, so keys can be added and revoked while the server runs.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::path::Path;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use config::{Config, RequireKeys};
 use keys::{Digest, Key, KeyEntry, KeyFile, Limits, Ring, Version};
@@ -32,6 +33,9 @@ impl Keyring {
     /// # Errors
     /// Fails if the key file exists but cannot be read, or if two keys are equal.
     pub fn open(config: &Config) -> anyhow::Result<Self> {
+        if config.cache.disk.bytes.is_some() {
+            keep_marks(&config.cache.folder);
+        }
         let auth = &config.auth;
         let fixed = auth.keys.iter().map(|pair| KeyEntry::from_pair(pair)).collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
         let defaults = Limits {
@@ -123,20 +127,30 @@ impl Keyring {
     }
 }
 
-/// Computes the mark of a tenant's entries in a shared cache. Only this process can compute it, so no client can search for a user name
-/// that yields another tenant's mark.
+/// Lets tenants have the marks of earlier processes, so that they find what a prefix cache has kept on disk.
+fn keep_marks(folder: &Path) {
+    match tiers::secret(folder) {
+        // Marks that have been computed stay as they are.
+        Ok(secret) => drop(SECRET.set(secret.into())),
+        Err(error) => {
+            tracing::warn!("{}: {error}: tenants' prompts are not found after a restart", folder.display().to_string().escape_debug())
+        }
+    }
+}
+
+/// What the marks of this process' tenants are computed with.
+static SECRET: OnceLock<Vec<u8>> = OnceLock::new();
+
+/// Computes the mark of a tenant's entries in a shared cache. Only a process with the secret can compute it, so no client can search for a
+/// user name that yields another tenant's mark.
 pub fn mark(tenant: &str, user: u64) -> u64 {
-    use std::sync::OnceLock;
-    static SECRET: OnceLock<uuid::Uuid> = OnceLock::new();
-    let secret = SECRET.get_or_init(uuid::Uuid::new_v4);
-    let text = [&secret.as_bytes()[..], &user.to_le_bytes(), tenant.as_bytes()].concat();
+    let secret = SECRET.get_or_init(|| uuid::Uuid::new_v4().into_bytes().into());
+    let text = [&secret[..], &user.to_le_bytes(), tenant.as_bytes()].concat();
     u64::from_le_bytes(Digest::of(&text).index())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use config::{ConfigSources, Overrides};
 

@@ -117,7 +117,7 @@ pub fn run(engines: Engines, plan: Plan, at_once: &[u32]) -> anyhow::Result<Vec<
         prefix_cache: plan.drafts.is_none_or(|drafts| drafts.accept.is_none()),
         drafts: plan.drafts.is_some(),
     };
-    let handle = Handle::spawn_on(engines, options, ModelMetrics::for_model("bench"), None, None);
+    let handle = Handle::spawn_on(engines, options, ModelMetrics::for_model("bench"), None, (None, None));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let measured = runtime.block_on(async {
         // Warm-up: a device's first steps are slower.

@@ -14,7 +14,7 @@ use super::group::{Common, Member, MemorySizes, ShardGroup, rotate};
 use super::head::finish_logits;
 use super::run::Run;
 use super::simd::Kernels;
-use super::simd::attend::{CacheLayer, CacheLayout, SequenceRows};
+use super::simd::attend::{CacheLayer, CacheLayout, KvCache, SequenceRows};
 use super::simd::rows::Rows;
 use crate::check::{CheckedBatch, Limits, Places};
 use crate::picture_layout::PictureLayout;
@@ -133,6 +133,14 @@ impl DraftHead {
     /// The layer as which the model's rows are kept.
     fn rows_layer(&self) -> usize {
         self.weights.spec.num_layers()
+    }
+
+    pub fn cache(&self) -> &KvCache {
+        &self.group.members[0].cache
+    }
+
+    pub fn cache_mut(&mut self) -> &mut KvCache {
+        &mut self.group.members[0].cache
     }
 
     /// Gives the memory of block `block` and all later blocks back to the system.

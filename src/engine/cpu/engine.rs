@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::cache_parts;
 use super::cut::Cut;
 use super::draft_head::{self, DraftHead};
 use super::forward::Forward;
@@ -15,8 +16,8 @@ use crate::memory_ledger::CacheEntry;
 use crate::pool_blocks::grown_blocks;
 use crate::rope::ropes;
 use crate::{
-    Adapter, BackendKind, Batch, CacheGroup, CacheType, DraftRequest, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Progress,
-    StepId, StepOutput,
+    Adapter, BackendKind, Batch, CacheGroup, CachePart, CacheType, DraftRequest, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks,
+    PortableCache, Progress, StepId, StepOutput,
 };
 use logits::SamplingState;
 use model::{ModelSpec, Source, Weights};
@@ -245,6 +246,18 @@ impl Engine for CpuEngine {
         self.limits.num_backed = num_blocks;
         self.entry.set(self.info.kv_block_bytes.saturating_mul(num_blocks as u64));
         Ok(num_blocks)
+    }
+
+    fn portable_cache(&self) -> Option<PortableCache> {
+        Some(cache_parts::form(&self.forward, &self.limits.kv, &self.info))
+    }
+
+    fn export(&self, part: CachePart, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        cache_parts::export(&self.forward, part, out)
+    }
+
+    fn import(&mut self, part: CachePart, bytes: &[u8]) -> Result<(), EngineError> {
+        cache_parts::import(&mut self.forward, part, bytes)
     }
 
     fn max_adapters(&self) -> usize {

@@ -104,6 +104,20 @@ impl Forward {
         self.groups.iter_mut().flat_map(|group| &mut group.members).for_each(|member| member.cache.give_back_from(block));
     }
 
+    /// The shards of all groups, and the draft head, each of which has a part of every KV block and of every state slot.
+    pub fn parts(&self) -> (impl Iterator<Item = &Member>, Option<&DraftHead>) {
+        (self.groups.iter().flat_map(|group| &group.members), self.draft_head.as_ref())
+    }
+
+    /// As [`parts`](Self::parts), to write to.
+    pub fn parts_mut(&mut self) -> (impl Iterator<Item = &mut Member>, Option<&mut DraftHead>) {
+        (self.groups.iter_mut().flat_map(|group| &mut group.members), self.draft_head.as_mut())
+    }
+
+    pub fn ropes(&self) -> &[Rope] {
+        &self.ropes
+    }
+
     /// Takes the states of sequences back behind wrong drafts.
     pub fn go_back(&mut self, batch: &Batch, sampled: &[Sampled]) {
         self.groups.iter_mut().flat_map(|group| &mut group.members).for_each(|member| member.state.go_back(batch, sampled));

@@ -2,6 +2,7 @@
 
 mod activation;
 mod adapters;
+mod cache_parts;
 mod cut;
 mod device;
 mod draft_head;

@@ -39,6 +39,7 @@ impl StateStore {
         Some(Self { starts, floats: floats?, kept_floats: kept_floats?, kept: Vec::new() })
     }
 
+    /// Floats per slot.
     fn size(&self) -> usize {
         self.starts.last().copied().unwrap_or(0)
     }
@@ -51,6 +52,17 @@ impl StateStore {
     fn slot(&self, slot: u32) -> Range<usize> {
         let size = self.size();
         slot as usize * size..(slot as usize + 1) * size
+    }
+
+    /// The bytes of a state slot, all layers.
+    pub fn bytes(&self, slot: u32) -> Option<&[u8]> {
+        self.floats.get(self.slot(slot)).map(bytemuck::cast_slice)
+    }
+
+    /// The bytes of a state slot, to write to.
+    pub fn bytes_mut(&mut self, slot: u32) -> Option<&mut [u8]> {
+        let slot = self.slot(slot);
+        self.floats.get_mut(slot).map(bytemuck::cast_slice_mut)
     }
 
     /// A sequence's state in one layer.

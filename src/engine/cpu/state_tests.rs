@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::testing::{open, options};
 use super::{CpuEngine, CpuOptions, simd};
-use crate::{Batch, Engine, EngineError, Input, KvCapacity, SlotInit, StepOutput};
+use crate::{Batch, CachePart, CacheType, Engine, EngineError, Input, KvCapacity, SlotInit, StepOutput};
 use fixtures::architectures::architectures;
 use gguf::GgufBuilder;
 use logits::SamplingParams;
@@ -94,6 +94,32 @@ fn states_are_copied_before_a_step_and_reset_at_position_zero() {
         }
         let none = Batch { state_slots: Vec::new(), ..new };
         assert!(matches!(engine.submit(&none), Err(EngineError::InvalidBatch(_))), "{name}");
+    }
+}
+
+#[test]
+fn a_cache_that_has_left_its_engine_comes_back_with_the_same_bits() {
+    let parts =
+        |sequence: u32, state| [CachePart::Block(sequence * BLOCKS), CachePart::Block(sequence * BLOCKS + 1), CachePart::State(state)];
+    for (name, cache_type) in MODELS.iter().flat_map(|name| CacheType::ALL.map(|cache_type| (name, cache_type))) {
+        let options = CpuOptions { num_blocks: 12, cache_type, ..options() };
+        let mut engines = [0, 1].map(|_| open(&file(name), &options, simd::dispatch::available()[0]).unwrap());
+        let [first, second] = &mut engines;
+        let all = ids(2, 85);
+        step(first, &batch(&[Rows { sequence: 0, state: 0, start: 0, ids: &all[..64] }]));
+        let form = first.portable_cache().unwrap();
+        assert_eq!(second.portable_cache(), Some(form.clone()));
+        for (from, to) in parts(0, 0).into_iter().zip(parts(1, 3)) {
+            let mut bytes = Vec::new();
+            first.export(from, &mut bytes).unwrap();
+            let len = if matches!(from, CachePart::Block(_)) { form.block_bytes } else { form.state_bytes };
+            assert!(bytes.len() == len && (len == 0 || bytes.iter().any(|&byte| byte != 0)), "{name}, {from:?}");
+            assert!(len == 0 || second.import(to, &bytes[1..]).is_err(), "{name}: cut");
+            second.import(to, &bytes).unwrap();
+        }
+        let expected = step(first, &batch(&[Rows { sequence: 0, state: 0, start: 64, ids: &all }]));
+        assert_eq!(step(second, &batch(&[Rows { sequence: 1, state: 3, start: 64, ids: &all }])), expected, "{name} {cache_type}");
+        assert!(first.export(CachePart::Block(12), &mut Vec::new()).is_err() || form.block_bytes == 0);
     }
 }
 

@@ -13,6 +13,7 @@ const FILES: &[&str] = &[
     "src/outside/",
     // in folders of its own, below names of its own
     "src/api/openai/",
+    "src/tiers/",
     "src/catalogue/store.rs",
     "src/catalogue/download/own_file.rs",
     // what the system tells of the machine and of the process

@@ -200,6 +200,18 @@ impl KvCache {
         &self.floats[start / size_of::<f32>() + place % size * kept.value_dim..][..kept.value_dim]
     }
 
+    /// The bytes of a block.
+    pub fn block(&self, block: u32) -> Option<&[u8]> {
+        let stride = self.stride();
+        self.bytes().chunks_exact(stride.max(1)).nth(block as usize)
+    }
+
+    /// The bytes of a block, to write to.
+    pub fn block_mut(&mut self, block: u32) -> Option<&mut [u8]> {
+        let stride = self.stride();
+        bytemuck::cast_slice_mut(&mut self.floats).chunks_exact_mut(stride.max(1)).nth(block as usize)
+    }
+
     pub fn copy_block(&mut self, from: u32, to: u32) {
         let floats = self.stride() / size_of::<f32>();
         let [from, to] = [from, to].map(|block| block as usize * floats);
