@@ -28,6 +28,7 @@ pub fn body(input: &[u8]) {
     let context = model.context_length().min(CONTEXT);
     let options = RunOptions {
         mmproj: None,
+        draft: None,
         name: "fuzz".into(),
         engine: EngineOptions {
             threads: 1,

@@ -51,9 +51,9 @@ fn prompts_are_kept_over_a_restart() {
     for capacity in models {
         let dir = tempfile::tempdir().unwrap();
         let first = sequence(prompt(1, 61), 9);
-        assert_eq!(session(&capacity, dir.path(), &[first.clone()]), [0]);
+        assert_eq!(session(&capacity, dir.path(), std::slice::from_ref(&first)), [0]);
         // The last whole block before the last token, whose row must run.
-        assert_eq!(session(&capacity, dir.path(), &[first.clone()]), [60], "{capacity:?}");
+        assert_eq!(session(&capacity, dir.path(), std::slice::from_ref(&first)), [60], "{capacity:?}");
         let (longer, other) = (sequence(prompt(1, 61).into_iter().chain(prompt(2, 20)).collect(), 9), sequence(prompt(3, 61), 9));
         assert_eq!(session(&capacity, dir.path(), &[longer.clone(), other]), [60, 0]);
         assert_eq!(session(&capacity, dir.path(), &[longer]), [80]);
@@ -87,7 +87,7 @@ fn pictures_are_not_kept_and_texts_before_them_are() {
     let (capacity, dir) = (KvCapacity::blocks(64, 4), tempfile::tempdir().unwrap());
     let shown = Items::with_runs(prompt(1, 17), [(run(1, 8, Layout::Line, true), prompt(2, 20))]);
     let new = NewSequence { prompt: shown, ..sequence(vec![], 3) };
-    assert_eq!(session(&capacity, dir.path(), &[new.clone()]), [0]);
+    assert_eq!(session(&capacity, dir.path(), std::slice::from_ref(&new)), [0]);
     assert_eq!(session(&capacity, dir.path(), &[new]), [16]);
 }
 
@@ -131,7 +131,7 @@ fn files_that_are_damaged_or_gone_are_computed_again() {
     ];
     for damage in damages {
         let dir = tempfile::tempdir().unwrap();
-        session(&capacity, dir.path(), &[new.clone()]);
+        session(&capacity, dir.path(), std::slice::from_ref(&new));
         let files: Vec<_> = std::fs::read_dir(dir.path())
             .unwrap()
             .flat_map(|below| std::fs::read_dir(below.unwrap().path()).unwrap())
@@ -139,9 +139,9 @@ fn files_that_are_damaged_or_gone_are_computed_again() {
             .collect();
         assert_eq!(files.len(), 21, "a file per full block");
         files.iter().step_by(2).for_each(|path| damage(path));
-        let cached = session(&capacity, dir.path(), &[new.clone()])[0];
+        let cached = session(&capacity, dir.path(), std::slice::from_ref(&new))[0];
         assert!(cached < 80, "{cached}");
-        assert_eq!(session(&capacity, dir.path(), &[new.clone()]), [80], "and saved again");
+        assert_eq!(session(&capacity, dir.path(), std::slice::from_ref(&new)), [80], "and saved again");
     }
 }
 
@@ -149,7 +149,7 @@ fn files_that_are_damaged_or_gone_are_computed_again() {
 fn members_of_a_group_and_sequences_that_leave_wait_together() {
     let (capacity, dir) = (KvCapacity::blocks(64, 4), tempfile::tempdir().unwrap());
     let new = sequence(prompt(1, 61), 4);
-    session(&capacity, dir.path(), &[new.clone()]);
+    session(&capacity, dir.path(), std::slice::from_ref(&new));
     let mut rig = with_files(&capacity, dir.path(), ROOT);
     let group = Some(crate::SequenceGroup::unique());
     let both = vec![NewSequence { sequence_group: group, ..new.clone() }; 2];

@@ -14,7 +14,7 @@ impl FakeEngine {
     }
 
     /// Makes the engine that of a draft model, of which two of three guesses are right.
-    pub fn as_draft(self, pass: f64) -> DraftEngine {
+    pub fn into_draft(self, pass: f64) -> DraftEngine {
         DraftEngine { engine: Box::new(Self { is_draft: true, ..self }), num_ids: VOCAB as usize, context: usize::MAX, pass }
     }
 

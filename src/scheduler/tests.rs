@@ -122,7 +122,7 @@ fn random_draft_model(random: &mut Random, target: KvCapacity, max_running: usiz
         let error = (random.below(2) == 0).then(|| EngineError::Device("lost".into()));
         control.lock().unwrap().fault = Some((u64::from(random.below(200)), error));
     }
-    engine.backed(2).as_draft(0.05)
+    engine.backed(2).into_draft(0.05)
 }
 
 /// Runs one random trace. Returns the numbers of preemptions, prefix hits, cancels, stops, copied blocks and copied states, and the

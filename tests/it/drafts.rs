@@ -144,7 +144,7 @@ fn run(open: Factory, path: &Path, name: &str, load: Load, sequences: &[NewSeque
         context: 512,
         pass: 0.05,
     });
-    let handle = Handle::spawn_on(Engines { engine: open(path, load.num_blocks), draft }, options, metrics.clone(), None, None);
+    let handle = Handle::spawn_on(Engines { engine: open(path, load.num_blocks), draft }, options, metrics.clone(), None, (None, None));
     let start = |new: &NewSequence| -> Vec<EventStream> {
         let sequence_group = (load.relatives > 0).then(SequenceGroup::unique);
         (0..=load.relatives).map(|_| handle.enqueue(NewSequence { sequence_group, ..new.clone() }).unwrap()).collect()

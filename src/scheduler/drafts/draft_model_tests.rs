@@ -16,7 +16,7 @@ fn rig(num_blocks: usize, edit: impl Fn(DraftEngine) -> DraftEngine) -> (Rig, Ar
     let options = SchedulerOptions { max_batch_tokens: 512, ..options(16, 4) };
     let (engine, control) = FakeEngine::new(KvCapacity::blocks(400, 4), 4, 1);
     let (draft, of_draft) = FakeEngine::new(KvCapacity::blocks(num_blocks, 4), 4, 1);
-    let draft = Some(edit(draft.backed(2).as_draft(0.05)));
+    let draft = Some(edit(draft.backed(2).into_draft(0.05)));
     (Rig::of_both(Engines { engine: Box::new(engine), draft }, control, options), of_draft)
 }
 

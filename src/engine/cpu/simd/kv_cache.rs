@@ -202,14 +202,14 @@ impl KvCache {
 
     /// The bytes of a block.
     pub fn block(&self, block: u32) -> Option<&[u8]> {
-        let stride = self.stride();
-        self.bytes().chunks_exact(stride.max(1)).nth(block as usize)
+        let start = block as usize * self.stride();
+        self.bytes().get(start..start + self.stride())
     }
 
     /// The bytes of a block, to write to.
     pub fn block_mut(&mut self, block: u32) -> Option<&mut [u8]> {
-        let stride = self.stride();
-        bytemuck::cast_slice_mut(&mut self.floats).chunks_exact_mut(stride.max(1)).nth(block as usize)
+        let (start, stride) = (block as usize * self.stride(), self.stride());
+        bytemuck::cast_slice_mut(&mut self.floats).get_mut(start..start + stride)
     }
 
     pub fn copy_block(&mut self, from: u32, to: u32) {
