@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::download::{PullError, sha256_of};
-use super::made::NewFile;
+use super::new_file::NewFile;
 use config::{StoredAdapter, StoredFile};
 
 /// The name of an adapter's GGUF file in a model's directory.

@@ -8,6 +8,7 @@ mod hub_adapters;
 mod made;
 mod manifest;
 mod names;
+mod new_file;
 mod store;
 #[cfg(test)]
 mod test_server;
@@ -21,7 +22,7 @@ pub use beside::{MmprojBeside, mmproj_beside};
 pub use blobs::{NewBlob, blob_digest};
 pub use download::{HubModel, HubRepository, MMPROJ, Meter, Progress, PullError, Tools, models_of_hub, search_hub, sha256_of};
 pub use hub_adapters::{HubAdapter, PulledAdapter};
-pub use made::NewFile;
 pub use manifest::{MODEL, Manifest, StoredMmproj};
 pub use names::{LATEST, base_of, describe, models, resolve, resolve_among};
+pub use new_file::NewFile;
 pub use store::{Presence, Store};

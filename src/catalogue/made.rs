@@ -15,6 +15,7 @@ use super::adapter_files::{adapter_at, adapter_in, is_adapter_file};
 use super::beside;
 use super::download::{MMPROJ, PullError, hex, refuse_link, write_own};
 use super::manifest::{Manifest, Part, StoredMmproj};
+use super::new_file::NewFile;
 use super::store::{MANIFEST, Store, sync_folder, write_atomically};
 use config::{Mmproj, ModelEntry, NamedAdapter, Source, StoredTemplate, StoredVariant};
 
@@ -23,18 +24,6 @@ pub(super) const UNFINISHED: [&str; 3] = [NEW, SCRATCH, OLD];
 const NEW: &str = ".new-";
 const SCRATCH: &str = ".scratch-";
 const OLD: &str = ".old-";
-
-/// A file that becomes a part of a stored model.
-#[derive(Clone, Debug)]
-pub struct NewFile {
-    pub path: PathBuf,
-    /// The file's name in the model's directory.
-    pub name: String,
-    pub sha256: String,
-    pub size: u64,
-    /// Whether the file is moved rather than linked.
-    pub moves: bool,
-}
 
 /// A directory that is removed unless it gets its name.
 struct Unfinished(PathBuf);

@@ -1,5 +1,6 @@
 //! Checks entries of `[[models]]` before any part of them enters a path, a command or a URL.
 
+use super::check_name::check_name;
 use super::drafts::Drafts;
 use super::entry::ModelEntry;
 use super::mmproj::{Mmproj, MmprojFile};
@@ -147,18 +148,6 @@ pub fn check_url(url: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("url {url:?}: plain http is only allowed to this machine, use https"))
-}
-
-pub(super) fn check_name(name: &str) -> Result<(), String> {
-    let shape = name.len() <= 200
-        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-:/@".contains(c))
-        && name.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
-    if shape {
-        Ok(())
-    } else {
-        Err(format!("the name {name:?} must begin with a letter or digit and contain only letters, digits and . _ - : / @"))
-    }
 }
 
 /// Checks the name of a model that is to be made. Such a name must not be taken for a path or for a model on a hub.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::adapters::NamedAdapter;
 use super::cache_type::CacheType;
 use super::context::Context;
 use super::drafts::Drafts;
 use super::mmproj::Mmproj;
+use super::named_adapter::NamedAdapter;
 use super::source::Source;
 use super::stored_variant::StoredVariant;
 use logits::SamplingChoice;

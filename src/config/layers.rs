@@ -7,7 +7,7 @@ use config_rs::{File, FileFormat, FileSourceString, Map, Source as _, Value, Val
 use outside::read_text;
 use serde::de::DeserializeOwned;
 
-use super::adapters::Adapters;
+use super::adapter_layers::Adapters;
 use super::auth::{self, Auth};
 use super::cache::Cache;
 use super::check_entry::check_mmproj;

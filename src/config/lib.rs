@@ -4,11 +4,13 @@
 //! `./config/default.toml`, `catalogue.toml` and `example.toml` are not read. The first two are built into the binary, and the third is
 //! documentation. `[[models]]` are merged by id.
 
+mod adapter_layers;
 mod adapters;
 mod auth;
 mod cache;
 mod cache_type;
 mod check_entry;
+mod check_name;
 mod context;
 mod drafts;
 mod entry;
@@ -18,6 +20,7 @@ mod log;
 mod misnamed;
 mod mmproj;
 mod models;
+mod named_adapter;
 mod nearest;
 mod overrides;
 mod parameters;
@@ -34,7 +37,7 @@ mod tests;
 mod traces;
 mod validate;
 
-pub use adapters::{AdapterEntry, AdapterFlag, NamedAdapter, check_scale};
+pub use adapters::{AdapterEntry, AdapterFlag, check_scale};
 pub use auth::{Auth, RequireKeys};
 pub use cache::{Cache, DiskSpace};
 pub use cache_type::CacheType;
@@ -46,6 +49,7 @@ pub use error::ConfigError;
 pub use log::{LogFormat, log_filter};
 pub use misnamed::misnamed_variables;
 pub use mmproj::{Mmproj, MmprojFile};
+pub use named_adapter::NamedAdapter;
 pub use nearest::nearest_model;
 pub use overrides::Overrides;
 pub use parameters::{parameter, without_effect};

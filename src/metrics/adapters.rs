@@ -4,7 +4,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Opts};
 
-use super::{PREFIX, WAIT_BUCKETS, registered};
+use super::registry::{PREFIX, WAIT_BUCKETS, registered};
 
 /// The adapters of running and waiting requests, as vLLM's metric lists them.
 #[derive(Clone, Debug, Default)]

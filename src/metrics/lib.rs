@@ -2,6 +2,7 @@
 
 mod adapters;
 mod process;
+mod registry;
 mod tiers;
 mod vllm;
 
@@ -9,30 +10,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 pub use adapters::{AdapterMetrics, set_adapter_traffic};
-use process::Process;
-use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
-use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
+pub use registry::registry;
+use registry::{PREFIX, WAIT_BUCKETS, registered};
 pub use tiers::TierMetrics;
 
-/// The prefix of every metric's name.
-const PREFIX: &str = "penstock_";
-
-/// Buckets for waits and whole requests [s].
-const WAIT_BUCKETS: &[f64] = &[0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
 /// Buckets for the time between two tokens [s].
 const GAP_BUCKETS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0];
 const TOKEN_BUCKETS: &[f64] = &[1.0, 4.0, 16.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 131072.0];
-
-/// The registry of this process.
-pub fn registry() -> &'static Registry {
-    static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
-        let registry = Registry::new();
-        registry.register(Box::new(Process::new())).expect("its metrics are registered once");
-        registry
-    });
-    &REGISTRY
-}
 
 /// Collects the samples of every metric. `vllm`: whether to repeat the metrics that vLLM also has as `vllm:…`, for dashboards and
 /// autoscalers written for vLLM.
@@ -253,13 +239,6 @@ impl ModelMetrics {
         let prefixes = if caches_prefixes { "True" } else { "False" };
         self.cache_config_info.with_label_values(&[&block_size.to_string(), &num_blocks.to_string(), prefixes]).set(1);
     }
-}
-
-/// Registers a metric. Names and labels are constants and each model is registered once, so a failure is a bug in this file.
-fn registered<C: Collector + Clone + 'static>(metric: prometheus::Result<C>) -> C {
-    let metric = metric.expect("metric names and labels are valid");
-    registry().register(Box::new(metric.clone())).expect("every metric of a model is registered once");
-    metric
 }
 
 #[cfg(test)]

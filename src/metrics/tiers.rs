@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use prometheus::{IntCounter, IntGauge, Opts};
 
-use super::{PREFIX, registered};
+use super::registry::{PREFIX, registered};
 
 /// The metrics of the folder of KV blocks (`cache.disk`), which all models of this process share.
 pub struct TierMetrics {

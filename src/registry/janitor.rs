@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::adapters;
+use super::adapter_settings;
 use super::base::Base;
 use super::events::ModelEventKind;
 use super::load_admission::UnloadReason;
@@ -82,7 +82,7 @@ impl Registry {
         let list = || -> anyhow::Result<_> {
             let next = ServedModels::new(&whole, &self.store, named, self.started, &self.notifier)?;
             if checks {
-                adapters::check(config, &next, &catalogue::models(config, &self.store))?;
+                adapter_settings::check(config, &next, &catalogue::models(config, &self.store))?;
             }
             let (models, faults) = next.models_over(&self.served(), &self.store);
             Ok((next, models, faults))

@@ -4,6 +4,7 @@
 //! decides which model is unloaded when memory is short. `janitor.rs` unloads idle models and follows the store and the configuration.
 //! `operators.rs` has the operators' view.
 
+mod adapter_settings;
 mod adapters;
 mod base;
 mod catalogue_search;
@@ -35,7 +36,7 @@ mod usage;
 #[cfg(test)]
 mod tests;
 
-pub use adapters::{AdapterAsk, AdapterRef, ServedAdapter};
+pub use adapter_settings::{AdapterAsk, AdapterRef, ServedAdapter};
 pub use base::{Base, Loaded};
 pub use catalogue::{LATEST, NewBlob, PullError, blob_digest};
 pub use catalogue_search::{Found, FoundIn, FoundModel, estimated_memory};

@@ -43,8 +43,8 @@ pub struct AdapterRequest {
     pub first: u32,
 }
 
-/// The places of an engine for adapters, and what they hold. An adapter that a running sequence uses stays. Others stay until their place is
-/// needed, the one that was used last the longest.
+/// The places of an engine for adapters, and what they hold. An adapter that a running sequence uses stays. Others stay until their place
+/// is needed, the one that was used last the longest.
 #[derive(Debug, Default)]
 pub struct AdapterPlaces {
     places: Vec<Place>,

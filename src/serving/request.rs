@@ -53,16 +53,7 @@ impl ValidRequest {
         check_ids(Subject::LogitBias, options.sampling.logit_bias.iter().map(|(id, _)| *id), vocab_size)?;
         check_ids(Subject::AllowedIds, options.allowed_ids.iter().flatten().copied(), vocab_size)?;
         options.truncate.map_or(Ok(()), |truncate| check_most(truncate.most(), ContextLimit::of(&model)))?;
-        // A prompt that will be truncated is encoded whole.
-        let most = if options.truncate.is_some() { usize::MAX } else { most_counted(&model) };
-        let (encoded, entry) = match &prompt {
-            Prompt::Chat(conversation) => {
-                let text = rendered_behind(&model, &options.prefix, conversation)?;
-                let entry = model.dialect.as_ref().map_or(AnswerStart::Turn, |dialect| dialect.entry(conversation, text.end()));
-                (with_prefix(&model, &options.prefix, encode_rendered(&model, &text, most)?)?, entry)
-            }
-            other => (encode_up_to(&model, other, most)?.into(), AnswerStart::Turn),
-        };
+        let (encoded, entry) = encode_whole(&model, &prompt, &options)?;
         let score_prompt = options.prompt_logprobs.or(options.logprobs.filter(|_| options.echo));
         let encoded = truncated(check_pictures(encoded, &options, score_prompt)?, ContextLimit::of(&model), &options);
         let stop_ids = stop_ids(&model, &prompt, &options);
@@ -166,6 +157,15 @@ impl ValidRequest {
     pub fn prompt_ids(&self) -> &[u32] {
         self.sequence.prompt.tokens()
     }
+}
+
+/// Encodes a prompt, and says how its answer starts. A prompt that will be truncated is encoded whole.
+fn encode_whole(model: &Model, prompt: &Prompt, options: &Options) -> Result<(EncodedPrompt, AnswerStart), RequestError> {
+    let most = if options.truncate.is_some() { usize::MAX } else { most_counted(model) };
+    let Prompt::Chat(conversation) = prompt else { return Ok((encode_up_to(model, prompt, most)?.into(), AnswerStart::Turn)) };
+    let text = rendered_behind(model, &options.prefix, conversation)?;
+    let entry = model.dialect.as_ref().map_or(AnswerStart::Turn, |dialect| dialect.entry(conversation, text.end()));
+    Ok((with_prefix(model, &options.prefix, encode_rendered(model, &text, most)?)?, entry))
 }
 
 /// The ids that end the generation, in ascending order.

@@ -255,7 +255,8 @@ def test_probabilities_stops_and_penalties_have_llamacpps_names(server):
 
 def test_what_llamacpps_clients_send_is_accepted_or_refused_by_name(server):
     sent = {"cache_prompt": True, "samplers": ["top_k"], "n_keep": 0, "id_slot": 0, "n_indent": 0, "t_max_predict_ms": 1000}
-    reply = server.post("/completion", {**PLAIN, **sent, "typical_p": 1.0, "mirostat": 0, "dry_multiplier": 0.0, "tfs_z": 1.0, "repeat_last_n": 64})
+    sent |= {"typical_p": 1.0, "mirostat": 0, "dry_multiplier": 0.0, "tfs_z": 1.0, "repeat_last_n": 64}
+    reply = server.post("/completion", {**PLAIN, **sent})
     assert reply.status == 200, reply.body
     assert {"id_slot", "n_indent"} <= set(reply.headers["penstock-ignored-fields"].split(", "))
     for fields, param in (

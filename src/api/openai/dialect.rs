@@ -65,6 +65,7 @@ impl Dialect for OpenAi {
             .app_data(self.stores.conversations.clone())
             .app_data(self.storage.clone())
             .configure(unsupported::routes)
+            .configure(native_and_rank_routes)
             .service(resource("/v1/chat/completions", "GET, HEAD, POST", web::post().to(chat::create)).route(get().to(stored_chats::list)))
             .service(
                 resource("/v1/chat/completions/{id}", "GET, HEAD, POST, DELETE", get().to(stored_chats::retrieve))
@@ -76,16 +77,6 @@ impl Dialect for OpenAi {
             .service(resource("/v1/embeddings", "POST", web::post().to(embeddings::create)))
             .service(resource("/pooling", "POST", web::post().to(embeddings::pooling)))
             .service(resource("/invocations", "POST", web::post().to(invocations::invoke)))
-            .service(resource("/infill", "POST", web::post().to(infill::create)))
-            .service(resource("/completion", "POST", web::post().to(native::create)))
-            .service(resource("/embedding", "POST", web::post().to(embeddings::native)))
-            .service(resource("/v1/rerank", "POST", web::post().to(rerank::create)))
-            .service(resource("/v2/rerank", "POST", web::post().to(rerank::create)))
-            .service(resource("/rerank", "POST", web::post().to(rerank::create)))
-            .service(resource("/reranking", "POST", web::post().to(rerank::create)))
-            .service(resource("/v1/reranking", "POST", web::post().to(rerank::create)))
-            .service(resource("/v1/score", "POST", web::post().to(rerank::score)))
-            .service(resource("/score", "POST", web::post().to(rerank::score)))
             .service(resource("/v1/responses/input_tokens", "POST", web::post().to(response_parts::input_tokens)))
             .service(resource("/v1/responses/compact", "POST", web::post().to(response_parts::compact)))
             .service(resource("/v1/responses", "POST", web::post().to(responses::create)))
@@ -137,4 +128,17 @@ impl Dialect for OpenAi {
     fn document(&self) -> Document {
         docs::document()
     }
+}
+
+/// llama.cpp's own endpoints, and those that rank texts.
+fn native_and_rank_routes(config: &mut ServiceConfig) {
+    for path in ["/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"] {
+        config.service(resource(path, "POST", web::post().to(rerank::create)));
+    }
+    config
+        .service(resource("/v1/score", "POST", web::post().to(rerank::score)))
+        .service(resource("/score", "POST", web::post().to(rerank::score)))
+        .service(resource("/completion", "POST", web::post().to(native::create)))
+        .service(resource("/embedding", "POST", web::post().to(embeddings::native)))
+        .service(resource("/infill", "POST", web::post().to(infill::create)));
 }

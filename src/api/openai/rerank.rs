@@ -25,8 +25,8 @@ use serving::score;
 /// A reranking model reads the query and each document together. An embedding model's vectors are compared. A generative model is asked
 /// whether the document answers the query.
 ///
-/// A body with `texts` in place of `documents` has the form of text-embeddings-inference (`raw_scores`, `return_text`, `truncate`). It gets a
-/// list of `index` and `score`.
+/// A body with `texts` in place of `documents` has the form of text-embeddings-inference (`raw_scores`, `return_text`, `truncate`). It gets
+/// a list of `index` and `score`.
 #[utoipa::path(post, path = "/v1/rerank", operation_id = "rerank", tag = "generation", request_body = RerankRequest, responses(
     (status = 200, description = "the documents' indices in the request, the best first", body = Ranking),
     (status = 400, description = "a field is wrong, a text is longer than the context, or the model cannot rank", body = ErrorBody),

@@ -88,7 +88,8 @@ async fn listed(state: &web::Data<AppState>, request: &HttpRequest) -> Result<Lo
 ///
 /// They apply to requests to the models that the adapters belong to, in the order of the list. Requests that name an adapter as `model`, or
 /// that have `lora`, are not affected.
-#[utoipa::path(post, path = "/lora-adapters", operation_id = "setLoraAdapters", tag = "administration", request_body = LoraScales, responses(
+#[utoipa::path(post, path = "/lora-adapters", operation_id = "setLoraAdapters", tag = "administration",
+    request_body = LoraScales, responses(
     (status = 200, description = "the adapters, with their new scales", body = LoraAdapterList),
     (status = 400, description = "an adapter is unknown or named twice, or a scale is wrong"),
     (status = 403, description = "the request may not manage models")))]

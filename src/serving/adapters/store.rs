@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::active::{ActiveAdapter, AdapterChoice, AdapterFault, HeldAdapter};
 use super::base_weights::BaseWeights;
 use super::stamp::Stamp;
-use super::{ActiveAdapter, AdapterChoice, AdapterFault};
-use adapters::{AdapterError, AdapterKind, OpenAdapter};
+use adapters::{AdapterError, OpenAdapter};
 use metrics::AdapterMetrics;
 use model::Weights;
 use scheduler::HostAdapter;
@@ -21,17 +21,6 @@ const FRESH: Duration = Duration::from_secs(1);
 const MAX_READS: usize = 4;
 /// How often a request that waits for room looks again.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// An adapter in use: it is not dropped from memory.
-#[derive(Clone, Debug)]
-pub struct HeldAdapter {
-    pub host: Arc<HostAdapter>,
-    pub kind: AdapterKind,
-    /// The tokens of a prompt that switch it on. Empty: the whole prompt has it.
-    pub invocation: Arc<[u32]>,
-    /// Shared by all that use it.
-    users: Arc<()>,
-}
 
 /// The memory for adapters. Shared by all models of a process.
 pub struct AdapterStore {

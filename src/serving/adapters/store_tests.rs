@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use ::adapters::AdapterKind;
 use engine::{Adapter, Direction};
 use gguf::{Backing, GgufFile};
 use model::ARCHS;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::ActiveAdapter;
+use super::active::ActiveAdapter;
 use scheduler::{AdapterRequest, Progress};
 
 /// The names of a sequence's adapters, and whether it still runs.

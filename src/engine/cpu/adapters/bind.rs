@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::super::simd::rows::Rows;
-use super::{Change, ProgramFacts, has_step_rows};
+use super::change::Change;
 use crate::adapter::{RowsInFile, rows_in_file};
 use crate::program::tensor::Slice;
-use crate::program::{Op, Program, Source, TensorId};
+use crate::program::{BufferId, Op, Program, RowSet, Source, TensorId};
 use crate::{Adapter, EngineError, WeightChange};
 use model::Weights;
 
@@ -39,6 +39,14 @@ enum Reads {
     Otherwise(&'static str),
 }
 
+/// What an adapter must know of a program.
+pub struct ProgramFacts {
+    tensors: Vec<Site>,
+    head: Option<Site>,
+    num_layers: usize,
+    hidden: usize,
+}
+
 impl ProgramFacts {
     pub fn of(program: &Program, weights: &Weights) -> Self {
         let mut reads = vec![Reads::Not; program.tensors.len()];
@@ -67,6 +75,12 @@ impl ProgramFacts {
         let num_layers = program.ops.iter().filter_map(|op| op.layer).max().map_or(0, |last| last + 1);
         Self { tensors, head, num_layers, hidden: program.buffer(program.stream).width }
     }
+}
+
+/// Whether a buffer's rows are those of the step, one each.
+fn has_step_rows(program: &Program, id: BufferId) -> bool {
+    let buffer = program.buffer(id);
+    buffer.per_row == 1 && buffer.rows == RowSet::Step
 }
 
 impl Site {

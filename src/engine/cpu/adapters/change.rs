@@ -3,9 +3,11 @@
 use super::super::simd::Kernels;
 use super::super::simd::pool::ThreadPool;
 use super::super::simd::rows::Rows;
-use super::PART;
 use crate::{ChangeKind, WeightChange};
 use std::ops::Range;
+
+/// The columns that a task changes at a time, if there are few rows.
+const PART: usize = 1024;
 
 pub enum Change {
     Low(Low),

@@ -10,9 +10,9 @@ mod rows;
 use super::simd::Kernels;
 use super::simd::pool::ThreadPool;
 use super::simd::rows::Rows;
-use crate::program::{BufferId, Program, TensorId};
+use crate::program::{Program, TensorId};
 use crate::{Adapter, EngineError};
-use bind::Bound;
+use bind::{Bound, ProgramFacts};
 use change::Change;
 use model::Weights;
 pub use rows::{AdaptedRows, ChangedRow, PlaceUse};
@@ -22,17 +22,6 @@ pub struct Adapters {
     program: ProgramFacts,
     places: Vec<Option<Bound>>,
 }
-
-/// What an adapter must know of a program.
-struct ProgramFacts {
-    tensors: Vec<bind::Site>,
-    head: Option<bind::Site>,
-    num_layers: usize,
-    hidden: usize,
-}
-
-/// The columns that a task changes at a time, if there are few rows.
-const PART: usize = 1024;
 
 impl Adapters {
     pub fn new(program: &Program, weights: &Weights) -> Self {
@@ -120,10 +109,4 @@ fn rows_with<'a>(rows: &[ChangedRow<'_>], of: impl Fn(u32) -> Option<&'a Change>
         (!all.is_empty()).then_some(change::RowChanges { at: row.at, matrix: row.matrix, changes: all })
     };
     rows.iter().filter_map(changes).collect()
-}
-
-/// Whether a buffer's rows are those of the step, one each.
-fn has_step_rows(program: &Program, id: BufferId) -> bool {
-    let buffer = program.buffer(id);
-    buffer.per_row == 1 && buffer.rows == crate::program::RowSet::Step
 }
