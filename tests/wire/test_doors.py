@@ -253,6 +253,11 @@ def test_probabilities_stops_and_penalties_have_llamacpps_names(server):
     assert few == {"content": told["content"], "n_predict": 12}
 
 
+def test_a_template_is_applied_without_a_model(server):
+    body = {"messages": [{"role": "user", "content": "Hi"}]}
+    assert server.post("/apply-template", body).json() == server.post("/apply-template", {"model": MODEL, **body}).json()
+
+
 def test_what_llamacpps_clients_send_is_accepted_or_refused_by_name(server):
     sent = {"cache_prompt": True, "samplers": ["top_k"], "n_keep": 0, "id_slot": 0, "n_indent": 0, "t_max_predict_ms": 1000}
     sent |= {"typical_p": 1.0, "mirostat": 0, "dry_multiplier": 0.0, "tfs_z": 1.0, "repeat_last_n": 64}
@@ -266,6 +271,7 @@ def test_what_llamacpps_clients_send_is_accepted_or_refused_by_name(server):
         ({"n_predict": -5}, "n_predict"),
         ({"mirostat": 2}, "mirostat"),
         ({"n_probs": 99}, "n_probs"),
+        ({"n_probs": 2, "post_sampling_probs": True}, "post_sampling_probs"),
         ({"logit_bias": [["word", 1]]}, "logit_bias"),
         ({"prompt": "word " * 100_000}, "prompt"),
         ({"grammar": "root ::= ("}, "grammar"),

@@ -82,6 +82,7 @@ pub const SAMPLING: &[ForeignField] = &[
     ("penalize_newline", True, REPEAT),
     ("penalize_nl", Anything, &[]),
     ("penalty_alpha", ZERO, REPEAT),
+    ("post_sampling_probs", False, &["n_probs", "logprobs"]),
     ("presence", ZERO, &["presence_penalty"]),
     ("presence_penalty", ZERO, REPEAT),
     ("random_seed", Nothing, &["seed"]),

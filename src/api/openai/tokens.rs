@@ -133,7 +133,7 @@ pub async fn apply_template(state: web::Data<AppState>, http: HttpRequest, body:
     let limits = state.limits();
     let ((model, conversation, template), held) =
         body.read(&schemas::TEMPLATES, move |value| convert::tokens::apply_template(value, &limits)).await?;
-    let model = requested_model(&state, &http, &model).await?;
+    let model = named_or_first(&state, &http, model.as_deref()).await?;
     let work = move || {
         let _held = held;
         let model = model.or_with_template(template.as_deref())?;

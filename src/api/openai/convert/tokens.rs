@@ -83,7 +83,8 @@ pub fn detokenize(body: &Value) -> Result<(Option<String>, Vec<u32>), ApiError> 
 }
 
 /// Reads the model, the conversation, and a template that replaces the model's.
-pub fn apply_template(body: &Value, limits: &Limits) -> Result<(String, Conversation, Option<Arc<str>>), ApiError> {
+pub fn apply_template(body: &Value, limits: &Limits) -> Result<(Option<String>, Conversation, Option<Arc<str>>), ApiError> {
     let fields = Fields::root(body)?;
-    Ok((super::model(&fields)?, chat::conversation(&fields)?, chat::template(&fields, limits)?))
+    let model = fields.string("model")?.map(str::to_owned);
+    Ok((model, chat::conversation(&fields)?, chat::template(&fields, limits)?))
 }

@@ -67,7 +67,8 @@ pub struct DetokenizeRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({"model": "smollm2:135m", "messages": [{"role": "user", "content": "Name three rivers."}]}))]
 pub struct TemplateRequest {
-    pub model: String,
+    /// If absent, the first model that the server lists.
+    pub model: Option<String>,
     pub messages: Vec<Message>,
     #[serde(flatten)]
     pub template: TemplateFields,
