@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::adapter_files::{ADAPTER_FILE, PEFT_FILES};
 use super::download::{self, Piece, Progress, PullError, Tools, refuse_link};
 use super::store::{Store, fetch_piece};
-use config::{ModelEntry, Source, check_entry};
+use config::{AdapterEntry, ModelEntry, Source, check_entry};
 
 const ADAPTERS: &str = ".adapters";
 
@@ -87,6 +87,11 @@ impl Store {
         let dir = self.adapter_dir(&adapter);
         let file = dir.join(ADAPTER_FILE);
         if file.is_file() { file } else { dir }
+    }
+
+    /// The entry of an adapter over `base`, with the path at which it is read.
+    pub fn adapter_over(&self, adapter: &AdapterEntry, base: &ModelEntry) -> ModelEntry {
+        AdapterEntry { path: self.adapter_path(&adapter.path), ..adapter.clone() }.over(base)
     }
 
     /// Fetches an adapter. Files that are on disk are verified, where the hub tells their digests. Blocks.

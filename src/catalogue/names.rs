@@ -65,10 +65,7 @@ pub fn models(config: &Config, store: &Store) -> Vec<ModelEntry> {
     models.retain(|entry| !is_made(&entry.id));
     models.iter_mut().for_each(|entry| entry.aliases.retain(|alias| !is_made(alias)));
     models.extend(made);
-    let over = |adapter: &AdapterEntry| {
-        let read_at = AdapterEntry { path: store.adapter_path(&adapter.path), ..adapter.clone() };
-        Some(read_at.over(base_of(config, &models, adapter)?))
-    };
+    let over = |adapter: &AdapterEntry| Some(store.adapter_over(adapter, base_of(config, &models, adapter)?));
     let adapters: Vec<ModelEntry> = config.adapters.iter().filter_map(over).collect();
     models.extend(adapters);
     models

@@ -157,7 +157,7 @@ pub(super) fn sampling(parameters: &Map<String, Value>) -> SamplingChoice {
         seed: integer("seed").filter(|seed| *seed != -1).map(|seed| seed as u64),
     };
     match integer("repeat_last_n") {
-        Some(0) => SamplingChoice { presence_penalty: Some(0.0), frequency_penalty: Some(0.0), repetition_penalty: Some(1.0), ..chosen },
+        Some(0) => chosen.without_penalties(),
         _ => chosen,
     }
 }

@@ -73,6 +73,11 @@ impl SamplingChoice {
         }
     }
 
+    /// These values with all penalties switched off.
+    pub fn without_penalties(self) -> Self {
+        Self { presence_penalty: Some(0.0), frequency_penalty: Some(0.0), repetition_penalty: Some(1.0), ..self }
+    }
+
     /// Replaces the values of `params` that are chosen here.
     pub fn applied_to(self, params: SamplingParams) -> SamplingParams {
         SamplingParams {

@@ -24,7 +24,7 @@ const TOKEN_BUCKETS: &[f64] = &[1.0, 4.0, 16.0, 64.0, 128.0, 256.0, 512.0, 1024.
 /// autoscalers written for vLLM.
 pub fn gather(vllm: bool) -> Vec<MetricFamily> {
     // An alert on an increase needs a sample before the first increase.
-    let _ = (log_lines_lost(), trace_exports_failed(), unloads(), AdapterMetrics::of_process());
+    let _ = (log_lines_lost(), trace_exports_failed(), unloads(), AdapterMetrics::of_process(), TierMetrics::of_process());
     let mut families = registry().gather();
     if vllm {
         let twins = vllm::twins(&families, PREFIX);

@@ -35,7 +35,7 @@ impl ServedModels {
         if config.server.on_demand {
             add_others(config, &models, store, &mut offers);
         }
-        add_adapters(config, named, &mut offers);
+        add_adapters(config, named, store, &mut offers);
         let mut groups: Vec<(ModelEntry, Vec<ModelEntry>, bool)> = Vec::new();
         for OfferedModel { entry, eager } in offers {
             let weights = weights_of(config, &models, &entry);
@@ -182,11 +182,11 @@ fn add_others(config: &Config, models: &[ModelEntry], store: &Store, offers: &mu
 }
 
 /// Adds the adapters of the configuration whose models are offered.
-fn add_adapters(config: &Config, named: &[String], offers: &mut Vec<OfferedModel>) {
+fn add_adapters(config: &Config, named: &[String], store: &Store, offers: &mut Vec<OfferedModel>) {
     for adapter in &config.adapters {
         let Some(of) = adapter.of.as_ref().or(named.first()) else { continue };
         let is_base = |offer: &&OfferedModel| offer.entry.adapter.is_none() && is_named(&offer.entry, of);
-        let Some(entry) = offers.iter().find(is_base).map(|base| adapter.over(&base.entry)) else { continue };
+        let Some(entry) = offers.iter().find(is_base).map(|base| store.adapter_over(adapter, &base.entry)) else { continue };
         if !offers.iter().any(|other| share_a_name(&other.entry, &entry)) {
             offers.push(OfferedModel { eager: entry.eager, entry });
         }

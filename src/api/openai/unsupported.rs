@@ -13,7 +13,7 @@ const SLEEP: &str = "sleep. `POST /models/unload` and `penstock stop MODEL` give
 const LM_STUDIO: &str = "have LM Studio's own API. Use the paths below `/v1`, `/models` and `/admin/models`";
 
 /// The paths, and what their requests ask for.
-const PATHS: [(&str, &str); 19] = [
+const PATHS: [(&str, &str); 20] = [
     ("/v1/audio/speech", "speak texts"),
     ("/v1/audio/transcriptions", "write down speech"),
     ("/v1/audio/{rest:.*}", "hear or speak"),
@@ -32,7 +32,8 @@ const PATHS: [(&str, &str); 19] = [
     ("/reset_prefix_cache", "empty its prefix cache: prompts of other users are never found in it, see `cache_salt`"),
     ("/slots/{id}", "save or restore the cache of a slot: all sequences share one prefix cache"),
     ("/api/v0/{rest:.*}", LM_STUDIO),
-    ("/api/v1/{rest:.*}", LM_STUDIO),
+    ("/api/v1/models{rest:.*}", LM_STUDIO),
+    ("/api/v1/chat", LM_STUDIO),
 ];
 
 /// Must come before the routes with variable parts, which some of these paths match.

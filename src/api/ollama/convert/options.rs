@@ -39,9 +39,7 @@ pub fn settings(fields: &Fields, limits: &Limits) -> Result<Settings, ApiError> 
     let repeat_last_n = options.integer("repeat_last_n", -1..=i64::from(u32::MAX))?;
     let chosen = match repeat_last_n {
         // With 0, penalties see no tokens, so they are switched off.
-        Some(0) => {
-            SamplingChoice { presence_penalty: Some(0.0), frequency_penalty: Some(0.0), repetition_penalty: Some(1.0), ..chosen(&options)? }
-        }
+        Some(0) => chosen(&options)?.without_penalties(),
         _ => chosen(&options)?,
     };
     let seed = uuid::Uuid::new_v4().as_u64_pair().0;

@@ -194,9 +194,10 @@ pub fn num_choices(fields: &Fields) -> Result<usize, ApiError> {
 
 /// Reads a number over 0 and up to `most`.
 pub fn positive(fields: &Fields, field: &str, most: f64) -> Result<Option<f32>, ApiError> {
-    match fields.number(field, 0.0..=most)? {
+    // Some numbers above 0 are 0 in 32 bits.
+    match fields.number(field, 0.0..=most)?.map(|value| value as f32) {
         Some(0.0) => Err(fields.invalid(field, "must be greater than 0")),
-        value => Ok(value.map(|value| value as f32)),
+        value => Ok(value),
     }
 }
 

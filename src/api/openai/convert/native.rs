@@ -45,8 +45,13 @@ pub fn generation(fields: &Fields, limits: &Limits, prompts: Vec<Prompt>, names:
     let structure = structured::structure(fields)?;
     let names = FieldNames { format: structured::field_of(structure.as_ref(), names), ..names };
     let mut options = generation::options(fields, limits, budget(fields, limits)?, structure)?;
-    if let (Some(penalty), Some(chosen)) = (generation::positive(fields, "repeat_penalty", 10.0)?, &mut options.chosen) {
-        chosen.repetition_penalty = Some(penalty);
+    let penalty = generation::positive(fields, "repeat_penalty", 10.0)?;
+    if let Some(chosen) = &mut options.chosen {
+        chosen.repetition_penalty = penalty.or(chosen.repetition_penalty);
+        // The penalties see the whole text, or nothing.
+        if fields.integer("repeat_last_n", -1..=i64::from(u32::MAX))? == Some(0) {
+            *chosen = chosen.without_penalties();
+        }
     }
     let num_probs = fields.integer("n_probs", 0..=MAX_LOGPROBS as i64)?.unwrap_or(0);
     options.logprobs = (num_probs > 0).then_some(num_probs as u8);
@@ -105,6 +110,8 @@ mod tests {
         assert_eq!((prompts.len(), options.budget, options.logprobs, stream, model), (2, Budget::Rest, Some(3), false, None));
         assert_eq!(options.chosen.unwrap().repetition_penalty, Some(1.5));
         assert_eq!(options.sampling.logit_bias, [(5, -2.5), (6, -100.0)]);
+        let off = parse(&json!({"prompt": "a", "repeat_penalty": 1.5, "repeat_last_n": 0}), &limits()).unwrap().options;
+        assert_eq!(off.chosen.unwrap().repetition_penalty, Some(1.0));
         let of = |body: Value| parse(&body, &limits()).unwrap().options;
         assert_eq!(of(json!({"prompt": "a", "max_tokens": 7})).budget.asked(), Some(7));
         assert!(of(json!({"prompt": "a", "stream": true})).return_ids && !of(json!({"prompt": "a", "n_probs": 0})).return_ids);

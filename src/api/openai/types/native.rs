@@ -1,10 +1,10 @@
 //! The bodies of llama.cpp's own endpoints, `/completion`, `/infill` and `/embedding`.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::common::Sampling;
+use super::completions::Prompt;
 use super::logprobs::{finite, text};
 use chat::TokenLogprob;
 
@@ -30,6 +30,9 @@ pub struct NativeOptions {
     /// llama.cpp's name of `repetition_penalty`.
     #[schema(exclusive_minimum = 0, maximum = 10)]
     pub repeat_penalty: Option<f64>,
+    /// 0 switches the penalties off. Otherwise they see the whole text, whatever the number is.
+    #[schema(minimum = -1)]
+    pub repeat_last_n: Option<i64>,
     #[serde(flatten)]
     pub sampling: Sampling,
 }
@@ -37,9 +40,8 @@ pub struct NativeOptions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({"prompt": "The capital of France is", "n_predict": 8, "temperature": 0}))]
 pub struct NativeCompletionRequest {
-    /// A text, a list of token ids, or a list of these. Each has a result of its own.
-    #[schema(value_type = Object)]
-    pub prompt: Value,
+    /// One or several prompts, as text or as token ids. Each has a result of its own.
+    pub prompt: Prompt,
     #[serde(flatten)]
     pub options: NativeOptions,
 }
@@ -145,9 +147,8 @@ impl From<TokenLogprob> for NativeToken {
 pub struct NativeEmbeddingRequest {
     /// The model. If absent, the first one that the server lists.
     pub model: Option<String>,
-    /// A text, a list of token ids, or a list of these.
-    #[schema(value_type = Object)]
-    pub content: Value,
+    /// One or several texts, also as token ids.
+    pub content: Prompt,
     /// The norm that vectors are scaled by: 2 for length 1, -1 for none.
     #[schema(default = 2)]
     pub embd_normalize: Option<i64>,
