@@ -249,9 +249,14 @@ pub fn adapter() -> Vec<Vec<u8>> {
         file.tensor_f32(&format!("{name}.lora_b"), &[2, rows], &vec![0.1; 2 * rows as usize])
     };
     let head = GgufBuilder::new().kv("general.type", "adapter").kv("general.architecture", "llama").kv("adapter.type", "lora");
-    let file = lora(lora(head, "blk.0.attn_q.weight", [32, 32]), "token_embd.weight", [8, 32]).kv("adapter.lora.alpha", 4f32);
-    let table = GgufBuilder::new().kv("general.architecture", "controlvector").kv("controlvector.model_hint", "llama");
-    let vector = table.kv("controlvector.layer_count", 1i32).tensor_f32("direction.1", &[32], &[0.5; 32]);
+    // The table of tokens has the roles of its two halves turned round.
+    let table = |file: GgufBuilder| {
+        let file = file.tensor_f32("token_embd.weight.lora_a", &[2, 8], &[0.1; 16]);
+        file.tensor_f32("token_embd.weight.lora_b", &[2, 32], &[0.1; 64])
+    };
+    let file = table(lora(head, "blk.0.attn_q.weight", [32, 32])).kv("adapter.lora.alpha", 4f32);
+    let vector = GgufBuilder::new().kv("general.architecture", "controlvector").kv("controlvector.model_hint", "llama");
+    let vector = vector.kv("controlvector.layer_count", 1i32).tensor_f32("direction.1", &[32], &[0.5; 32]);
     let of = |file: GgufBuilder| [&[0], file.build().as_slice()].concat();
     let folder = |config: Json, tensors: &[(&str, [usize; 2])]| {
         let (mut header, mut at) = (serde_json::Map::new(), 0);

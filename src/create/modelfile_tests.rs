@@ -65,7 +65,7 @@ fn wrong_modelfiles_are_refused_with_their_line() {
         ("FROM a\nPARAMETER tempreature 1", "did you mean temperature?"),
         ("FROM a\nMESSAGE tool x", "line 2: MESSAGE: the role must be system, user or assistant, not `tool`"),
         ("FROM a\nADAPTER ./lora.gguf", "line 2: ADAPTER ./lora.gguf: no such file or folder"),
-        ("FROM a\nADAPTER .", "line 2: ADAPTER .: the folder has no `adapter_config.json`"),
+        ("FROM a\nADAPTER /", "line 2: ADAPTER /: the folder has no `adapter_config.json`"),
         ("FROM a\nADAPTER x.safetensors", "line 2: ADAPTER x.safetensors: name the folder"),
         ("FROM a\nSYSTEM \"\"\"x\ny", "line 2: the text in \"\"\" that begins here does not end"),
         ("FROM a\nSYSTEM \"x", "line 2: the text in \" that begins"),

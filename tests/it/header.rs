@@ -29,6 +29,7 @@ fn rust_type(c: &str) -> String {
         "uint64_t" => "u64",
         "int32_t" => "i32",
         "uint8_t" => "u8",
+        "uint16_t" => "u16",
         "float" => "f32",
         "double" => "f64",
         "char" => "c_char",
