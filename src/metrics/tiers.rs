@@ -23,16 +23,16 @@ impl TierMetrics {
     }
 
     fn new() -> Self {
-        let opts = |name: &str, help: &str| Opts::new(format!("{PREFIX}cache_disk_{name}"), help);
+        let opts = |name: &str, help: &str| Opts::new(format!("{PREFIX}{name}"), help);
         let counter = |name, help| registered(IntCounter::with_opts(opts(name, help)));
         let gauge = |name, help| registered(IntGauge::with_opts(opts(name, help)));
         Self {
-            bytes: gauge("bytes", "Files of KV blocks on disk"),
-            files: gauge("files", "Number of files of KV blocks on disk"),
-            saved_bytes_total: counter("saved_bytes_total", "Bytes of KV blocks that were written to disk"),
-            evictions_total: counter("evictions_total", "Files of KV blocks that left the disk for others"),
-            refused_total: counter("refused_total", "Files of KV blocks that were cut, changed or unreadable, and were removed"),
-            failures_total: counter("failures_total", "Writes and looks at the folder of KV blocks that failed"),
+            bytes: gauge("cache_disk_bytes", "Files of KV blocks on disk"),
+            files: gauge("cache_disk_files", "Number of files of KV blocks on disk"),
+            saved_bytes_total: counter("cache_disk_saved_bytes_total", "Bytes of KV blocks that were written to disk"),
+            evictions_total: counter("cache_disk_evictions_total", "Files of KV blocks that left the disk for others"),
+            refused_total: counter("cache_disk_refused_total", "Files of KV blocks that were cut, changed or unreadable, and were removed"),
+            failures_total: counter("cache_disk_failures_total", "Writes and looks at the folder of KV blocks that failed"),
         }
     }
 }

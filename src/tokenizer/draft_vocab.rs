@@ -47,7 +47,7 @@ mod tests {
             .kv("tokenizer.ggml.model", "gpt2")
             .kv("tokenizer.ggml.pre", "gpt-2")
             .kv("tokenizer.ggml.tokens", tokens)
-            .kv("tokenizer.ggml.merges", Vec::<String>::new())
+            .kv("tokenizer.ggml.merges", vec!["t 1".to_owned()])
             .kv("tokenizer.ggml.bos_token_id", 0u32)
             .kv("tokenizer.ggml.eos_token_id", 1u32)
     }

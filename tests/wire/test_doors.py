@@ -241,7 +241,7 @@ def test_probabilities_stops_and_penalties_have_llamacpps_names(server):
     for one in probabilities:
         assert len(one["top_logprobs"]) == 3 and one["top_logprobs"][0]["id"] == one["id"], "greedy takes the likeliest"
         assert one["logprob"] == one["top_logprobs"][0]["logprob"] < 0 and bytes(one["bytes"]).decode() == one["token"]
-    word = told["content"].split()[1]
+    word = told["content"].split()[0]
     stopped = completed(server, stop=[word])
     assert (stopped["stop_type"], stopped["stopping_word"]) == ("word", word) and word not in stopped["content"]
     first = told["tokens"][0]

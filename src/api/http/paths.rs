@@ -83,12 +83,22 @@ impl Directory {
     }
 }
 
-/// Returns the path that shares the most trailing segments with `sent`. If several do, the one with the most similar spelling wins.
+/// From this similarity on, one path is a slip of the pen for another of the same depth.
+const SLIP: f64 = 0.9;
+
+/// Returns the path that is spelled almost like `sent`, or the one that shares the most trailing segments with it. If several do, the one
+/// with the most similar spelling wins.
 fn nearest_of<'a>(paths: &'a [String], sent: &str) -> Option<&'a str> {
+    let depth = |path: &str| path.split('/').count();
+    let spelled = paths.iter().filter(|path| depth(path) == depth(sent));
+    let spelled = spelled.map(|path| (strsim::normalized_damerau_levenshtein(path, sent), path.as_str()));
+    if let Some((_, path)) = spelled.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness >= SLIP) {
+        return Some(path);
+    }
     let scored = paths.iter().map(|path| (common_end(path, sent), strsim::normalized_damerau_levenshtein(path, sent), path.as_str()));
     let best = scored.filter(|(length, ..)| *length > 0).max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
     // A base address is not a misspelling of a path below it.
-    let is_as_deep = |path: &&str| path.split('/').count() == sent.split('/').count();
+    let is_as_deep = |path: &&str| depth(path) == depth(sent);
     best.map(|(.., path)| path).or_else(|| nearest(paths.iter().map(String::as_str).filter(is_as_deep), sent))
 }
 

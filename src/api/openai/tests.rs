@@ -71,7 +71,7 @@ fn errors_of_wrong_values_name_the_field() {
         ("logit_bias", json!({"-1": 1})),
         ("logit_bias", json!({"01": 1})),
         ("logit_bias", json!({"1": 101})),
-        ("logit_bias", json!([])),
+        ("logit_bias", json!([5])),
         ("max_tokens", json!(-2)),
         ("max_tokens", json!(0)),
         ("max_tokens", json!(9223372036854775808u64)),
