@@ -14,8 +14,8 @@ from harness import CODER, MODEL, ROOT, Server, cli, wait_until
 TEXT = (ROOT / "ARCHITECTURE.md").read_text()
 # Random kills. `PENSTOCK_KILLS=1000` runs as many as docs/prefix-cache.md tells of.
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "6"))
-# Conversations over a cache that holds a tenth of them.
-CONVERSATIONS = int(os.environ.get("PENSTOCK_CONVERSATIONS", "20"))
+# Conversations over a cache that holds a tenth of them. `PENSTOCK_CONVERSATIONS=200` measures what docs/performance.md tells of.
+CONVERSATIONS = int(os.environ.get("PENSTOCK_CONVERSATIONS", "0"))
 CPU = {"ENGINE__BACKEND": "cpu", "ENGINE__CONTEXT": "4096"}
 
 
@@ -172,6 +172,8 @@ def test_a_killed_server_leaves_nothing_wrong(tmp_path):
     assert cached + sum(hit for _, hit in found) > 0
 
 
+# How many come from disk depends on the disk against the engine, and so on what else the machine does.
+@pytest.mark.skipif(not CONVERSATIONS, reason="a measurement")
 @pytest.mark.timing
 @pytest.mark.features("test-engine")
 def test_conversations_in_turns_come_from_disk(tmp_path):
