@@ -237,7 +237,8 @@ def test_prompts_come_as_texts_or_ids_and_several_at_once(server):
 def test_probabilities_stops_and_penalties_have_llamacpps_names(server):
     told = completed(server, n_probs=3, return_tokens=True)
     probabilities = told["completion_probabilities"]
-    assert [one["id"] for one in probabilities] == told["tokens"][:told["tokens_predicted"]] and "".join(one["token"] for one in probabilities) == told["content"]
+    assert [one["id"] for one in probabilities] == told["tokens"][:told["tokens_predicted"]]
+    assert "".join(one["token"] for one in probabilities) == told["content"]
     for one in probabilities:
         assert len(one["top_logprobs"]) == 3 and one["top_logprobs"][0]["id"] == one["id"], "greedy takes the likeliest"
         assert one["logprob"] == one["top_logprobs"][0]["logprob"] < 0 and bytes(one["bytes"]).decode() == one["token"]
