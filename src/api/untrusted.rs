@@ -92,7 +92,7 @@ fn read(endpoint: &str, body: &[u8], limits: &Limits) -> Result<Option<Conversat
         "/api/embed" => ollama::embed::embed(&value, limits).map(|_| None)?,
         "/api/create" => ollama::make::create(&value).map(|_| None)?,
         "/detokenize" => tokens::detokenize(&value).map(|_| None)?,
-        _ => Some(tokens::apply_template(&value, limits)?.1),
+        _ => Some(tokens::apply_template(&value, limits)?.conversation),
     })
 }
 

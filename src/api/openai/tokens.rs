@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
-use super::convert::tokens::{Pieces, Text};
+use super::convert::tokens::{Pieces, Rendering, Text};
 use super::convert::{self, names, schemas};
 use super::types::error::ErrorBody;
 use super::types::tokens::{
@@ -131,8 +131,8 @@ pub async fn detokenize(state: web::Data<AppState>, http: HttpRequest, body: Jso
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn apply_template(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let limits = state.limits();
-    let ((model, conversation, template), held) =
-        body.read(&schemas::TEMPLATES, move |value| convert::tokens::apply_template(value, &limits)).await?;
+    let (request, held) = body.read(&schemas::TEMPLATES, move |value| convert::tokens::apply_template(value, &limits)).await?;
+    let Rendering { model, conversation, template } = request;
     let model = named_or_first(&state, &http, model.as_deref()).await?;
     let work = move || {
         let _held = held;

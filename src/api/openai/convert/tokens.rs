@@ -82,9 +82,17 @@ pub fn detokenize(body: &Value) -> Result<(Option<String>, Vec<u32>), ApiError> 
     Ok((model, fields.required("tokens", fields.ids("tokens")?)?))
 }
 
-/// Reads the model, the conversation, and a template that replaces the model's.
-pub fn apply_template(body: &Value, limits: &Limits) -> Result<(Option<String>, Conversation, Option<Arc<str>>), ApiError> {
+/// A conversation to render.
+pub struct Rendering {
+    /// The model. `None` means the first one that is served.
+    pub model: Option<String>,
+    pub conversation: Conversation,
+    /// The chat template in place of the model's own.
+    pub template: Option<Arc<str>>,
+}
+
+pub fn apply_template(body: &Value, limits: &Limits) -> Result<Rendering, ApiError> {
     let fields = Fields::root(body)?;
     let model = fields.string("model")?.map(str::to_owned);
-    Ok((model, chat::conversation(&fields)?, chat::template(&fields, limits)?))
+    Ok(Rendering { model, conversation: chat::conversation(&fields)?, template: chat::template(&fields, limits)? })
 }
