@@ -64,8 +64,7 @@ pub(super) fn refused<T>(cause: impl Into<String>) -> Result<T, RegistryError> {
 ///
 /// # Errors
 /// A path does not exist, a base model is unknown or an adapter itself, or a name is that of another served model.
-pub(super) fn check(config: &Config, served: &ServedModels, models: &[ModelEntry]) -> anyhow::Result<()> {
-    let store = Store::new(&config.server.models_dir);
+pub(super) fn check(config: &Config, store: &Store, served: &ServedModels, models: &[ModelEntry]) -> anyhow::Result<()> {
     for adapter in &config.adapters {
         let id = &adapter.id;
         let path = store.adapter_path(&adapter.path);

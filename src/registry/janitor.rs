@@ -82,7 +82,7 @@ impl Registry {
         let list = || -> anyhow::Result<_> {
             let next = ServedModels::new(&whole, &self.store, named, self.started, &self.notifier)?;
             if checks {
-                adapter_settings::check(config, &next, &catalogue::models(config, &self.store))?;
+                adapter_settings::check(config, &self.store, &next, &catalogue::models(config, &self.store))?;
             }
             let (models, faults) = next.models_over(&self.served(), &self.store);
             Ok((next, models, faults))

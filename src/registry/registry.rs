@@ -92,7 +92,7 @@ impl Registry {
         anyhow::ensure!(!serve.is_empty(), "no model is named: use --model or set server.default_models");
         let (store, started, notifier) = (Store::new(&config.server.models_dir), unix_seconds(SystemTime::now()), Arc::default());
         let served = ServedModels::new(config, &store, serve, started, &notifier)?;
-        adapter_settings::check(config, &served, &catalogue::models(config, &store))?;
+        adapter_settings::check(config, &store, &served, &catalogue::models(config, &store))?;
         Ok(Arc::new(Self {
             settings: RwLock::new(Arc::new(config.clone())),
             named: RwLock::new(serve.to_vec()),

@@ -66,9 +66,14 @@ impl Ledger {
         self.accounts.borrow().clone()
     }
 
+    /// The account that was entered as number `index`.
+    pub fn account(&self, index: usize) -> Option<Account> {
+        self.accounts.borrow().get(index).cloned()
+    }
+
     /// The account of the first generation or text.
     pub fn first(&self) -> Option<Account> {
-        self.accounts.borrow().first().cloned()
+        self.account(0)
     }
 
     /// The tokens so far.

@@ -109,7 +109,7 @@ struct TextState {
 
 impl NativeEvents {
     fn event(&mut self, index: usize, text: Text) -> NativeCompletion {
-        let account = self.journal.ledger().accounts().get(index).cloned().unwrap_or_default();
+        let account = self.journal.ledger().account(index).unwrap_or_default();
         let state = &mut self.texts[index];
         state.has_new_line |= text.text.contains('\n');
         NativeCompletion {
@@ -126,7 +126,7 @@ impl NativeEvents {
 
     /// A text that has ended, whose last piece is `text`.
     fn last(&mut self, index: usize, text: Text, end: End) -> Value {
-        let account = self.journal.ledger().accounts().get(index).cloned().unwrap_or_default();
+        let account = self.journal.ledger().account(index).unwrap_or_default();
         let stopping_word = match end.stop {
             Some(StopCause::Text(index)) => self.settings.stop.get(index).cloned(),
             _ => None,

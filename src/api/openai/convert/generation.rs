@@ -240,13 +240,15 @@ fn logit_bias(fields: &Fields) -> Result<Vec<(u32, f32)>, ApiError> {
         // Otherwise `01` and `+1` would name the same id as `1`.
         let id = key.parse::<u32>().ok().filter(|id| id.to_string() == *key);
         let id = id.ok_or_else(|| fields.invalid("logit_bias", format_args!("names `{}`, which is not a token id", quoted(key))))?;
-        let bias = value.as_f64().filter(|bias| (-100.0..=100.0).contains(bias));
-        biases.push((
-            id,
-            bias.ok_or_else(|| fields.invalid("logit_bias", format_args!("of {id} must be a number from -100 to 100")))? as f32,
-        ));
+        let problem = || fields.invalid("logit_bias", format_args!("of {id} must be a number from -100 to 100"));
+        biases.push((id, bias(value).ok_or_else(problem)?));
     }
     Ok(biases)
+}
+
+/// The bias of a token, if it is within its range.
+fn bias(value: &Value) -> Option<f32> {
+    value.as_f64().filter(|bias| (-100.0..=100.0).contains(bias)).map(|bias| bias as f32)
 }
 
 /// Reads llama.cpp's form of `logit_bias`: pairs of an id and a bias, or of an id and false for a token that must not occur.
@@ -256,13 +258,13 @@ fn biases(fields: &Fields, pairs: &[Value]) -> Result<Vec<(u32, f32)>, ApiError>
     }
     let pair = |pair: &Value| {
         let pair = pair.as_array().map(Vec::as_slice);
-        let Some([id, bias]) = pair else { return Err(fields.invalid("logit_bias", "must hold pairs of a token id and a bias")) };
+        let Some([id, value]) = pair else { return Err(fields.invalid("logit_bias", "must hold pairs of a token id and a bias")) };
         let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
         let id =
             id.ok_or_else(|| fields.invalid("logit_bias", "names something else than a token id: `/tokenize` has the ids of a text"))?;
-        let bias = if bias == &Value::Bool(false) { Some(-100.0) } else { bias.as_f64().filter(|bias| (-100.0..=100.0).contains(bias)) };
-        let bias = bias.ok_or_else(|| fields.invalid("logit_bias", format_args!("of {id} must be a number from -100 to 100, or false")))?;
-        Ok((id, bias as f32))
+        let problem = || fields.invalid("logit_bias", format_args!("of {id} must be a number from -100 to 100, or false"));
+        let bias = if value == &Value::Bool(false) { Some(-100.0) } else { bias(value) };
+        Ok((id, bias.ok_or_else(problem)?))
     };
     pairs.iter().map(pair).collect()
 }
