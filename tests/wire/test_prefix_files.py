@@ -62,7 +62,9 @@ def test_a_prompt_is_kept_over_a_restart(tmp_path, cache_type):
         assert answer(server, TEXT[:4000])[1] == 0, "another type of cache"
 
 
+@pytest.mark.features("test-engine")
 def test_tenants_and_users_have_files_of_their_own(tmp_path):
+    """With 500 ms per step: a prompt waits no longer for its files than computing it takes, and a small model takes little."""
     keys = tmp_path / "keys.toml"
     secrets = [cli("keys", "add", name, env={"AUTH__KEYS_FILE": str(keys)}).stdout.split()[-1] for name in ("one", "two")]
     folder, prompt = tmp_path / "kept", TEXT[:1500]
@@ -73,9 +75,9 @@ def test_tenants_and_users_have_files_of_their_own(tmp_path):
         assert reply.status == 200, reply.body
         return reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
 
-    with served(folder, AUTH__KEYS_FILE=str(keys)) as server:
+    with served(folder, step="500", AUTH__KEYS_FILE=str(keys)) as server:
         assert [cached(server, secrets[0]), cached(server, secrets[0], user="u")] == [0, 0]
-    with served(folder, AUTH__KEYS_FILE=str(keys)) as server:
+    with served(folder, step="500", AUTH__KEYS_FILE=str(keys)) as server:
         assert cached(server, secrets[1]) == 0, "another tenant"
         assert cached(server, secrets[0], user="v") == 0, "another user"
         assert cached(server, secrets[0]) > 200 and cached(server, secrets[0], user="u") > 200
