@@ -11,6 +11,7 @@ use serving::{Capabilities, ModelDescription, ModelFile};
 const MOST: usize = 256;
 
 /// The description of a file. Its capabilities take longer to read, so they are read when first requested.
+#[derive(Debug)]
 pub struct DescribedFile {
     pub description: ModelDescription,
     path: PathBuf,

@@ -1,8 +1,9 @@
 //! Classifies models by their use, so that lists begin with the models that chat: many clients take the first one.
 
-use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::base::Base;
+use super::descriptions::DescribedFile;
 use super::registry::{ModelInfo, Registry, info_of};
 use config::ModelEntry;
 
@@ -35,6 +36,8 @@ pub struct ListedModel {
     pub kind: Option<ModelKind>,
     /// Whether a picture encoder belongs to the model.
     pub sees_pictures: bool,
+    /// What its file says of itself. `None` if it is not on disk, or cannot be read.
+    pub file: Option<Arc<DescribedFile>>,
 }
 
 /// The place of a kind in lists.
@@ -66,13 +69,12 @@ impl Registry {
     }
 
     fn listed(&self, base: &Base, variant: &ModelEntry) -> ListedModel {
-        let kind = self.kind_of(base, variant);
-        let described = |path: PathBuf| {
-            let file = self.descriptions.of(&path, variant.chat_template.as_deref()).ok()?;
-            self.encoder_of(base, &path, file.description.row_shape.as_ref())
-        };
-        let has_encoder = || self.store.path(&base.entry).and_then(described).is_some();
-        ListedModel { info: info_of(base, variant), kind, sees_pictures: kind == Some(ModelKind::Chat) && has_encoder() }
+        let path = self.store.path(&base.entry);
+        let file = path.as_ref().and_then(|path| self.descriptions.of(path, variant.chat_template.as_deref()).ok());
+        let kind = kind_of(variant, file.as_deref());
+        let shape = file.as_ref().and_then(|file| file.description.row_shape.as_ref());
+        let has_encoder = || path.and_then(|path| self.encoder_of(base, &path, shape)).is_some();
+        ListedModel { info: info_of(base, variant), kind, sees_pictures: kind == Some(ModelKind::Chat) && has_encoder(), file }
     }
 
     /// The use of a served model. Blocks.
@@ -84,15 +86,14 @@ impl Registry {
     pub fn sort<T>(&self, all: &mut [T], id: impl Fn(&T) -> &str) {
         all.sort_by_cached_key(|one| place(self.kind(id(one))));
     }
+}
 
-    pub(super) fn kind_of(&self, base: &Base, variant: &ModelEntry) -> Option<ModelKind> {
-        let only_continues = variant.only_continues();
-        let read = |path: PathBuf| self.descriptions.of(&path, variant.chat_template.as_deref()).ok();
-        match self.store.path(&base.entry).and_then(read) {
-            Some(file) if file.description.embeds => Some(ModelKind::Embedding),
-            Some(file) if only_continues || file.description.template.is_none() => Some(ModelKind::Completion),
-            Some(_) => Some(ModelKind::Chat),
-            None => only_continues.then_some(ModelKind::Completion),
-        }
+fn kind_of(variant: &ModelEntry, file: Option<&DescribedFile>) -> Option<ModelKind> {
+    let only_continues = variant.only_continues();
+    match file {
+        Some(file) if file.description.embeds => Some(ModelKind::Embedding),
+        Some(file) if only_continues || file.description.template.is_none() => Some(ModelKind::Completion),
+        Some(_) => Some(ModelKind::Chat),
+        None => only_continues.then_some(ModelKind::Completion),
     }
 }

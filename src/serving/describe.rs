@@ -83,6 +83,11 @@ impl ModelDescription {
             metadata,
         })
     }
+
+    /// A number of the architecture's own metadata, such as `context_length`.
+    pub fn arch_number(&self, key: &str) -> Option<u64> {
+        self.metadata.get(&format!("{}.{key}", self.architecture))?.as_u64()
+    }
 }
 
 /// A tensor of a file.

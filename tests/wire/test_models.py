@@ -10,6 +10,8 @@ def test_the_models_are_listed(server):
     assert listing["object"] == "list"
     entry = next(m for m in listing["data"] if m["id"] == MODEL)
     assert entry["object"] == "model" and isinstance(entry["created"], int) and isinstance(entry["owned_by"], str) and entry["owned_by"]
+    sizes = entry["meta"]
+    assert sizes["n_ctx_train"] == 8192 and sizes["n_embd"] % 64 == 0 and sizes["size"] > sizes["n_params"] // 8 > 0
 
 
 def test_a_model_is_found_by_its_plain_and_its_encoded_name(server):

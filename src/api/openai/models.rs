@@ -3,7 +3,7 @@
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::types::error::ErrorBody;
-use super::types::models::{Model, ModelList, ModelSampling};
+use super::types::models::{Model, ModelList, ModelSampling, ModelSizes};
 use http::error::ApiError;
 use http::percent::percent_decode;
 use http::server_paths::{shown_path, shows_paths};
@@ -11,6 +11,7 @@ use http::state::{AppState, off_loop};
 use http::tenant::Tenant;
 use logits::SamplingChoice;
 use registry::{ListedModel, ModelInfo};
+use serving::ModelDescription;
 
 /// The prefix of a model's path.
 pub const PREFIX: &str = "/v1/models/";
@@ -36,6 +37,18 @@ impl Model {
             max_model_len: context,
             loaded,
             sampling,
+            meta: offered.file.map(|file| ModelSizes::from(&file.description)),
+        }
+    }
+}
+
+impl From<&ModelDescription> for ModelSizes {
+    fn from(file: &ModelDescription) -> Self {
+        Self {
+            n_params: file.parameters,
+            size: file.file_bytes,
+            n_ctx_train: file.arch_number("context_length"),
+            n_embd: file.arch_number("embedding_length"),
         }
     }
 }

@@ -33,6 +33,26 @@ pub struct Model {
     /// The sampling values for requests that leave them open. Null until the model is loaded.
     #[schema(required = true)]
     pub sampling: Option<ModelSampling>,
+    /// The model's sizes. Null if its file is not on disk.
+    #[schema(required = true)]
+    pub meta: Option<ModelSizes>,
+}
+
+/// The sizes of a model, as its file tells them and as llama.cpp names them.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ModelSizes {
+    /// The number of weights.
+    #[schema(example = 134515008)]
+    pub n_params: u64,
+    /// The size of the file [bytes].
+    #[schema(example = 144811904)]
+    pub size: u64,
+    /// The longest context that it was made for [tokens].
+    #[schema(required = true, example = 8192)]
+    pub n_ctx_train: Option<u64>,
+    /// The number of elements of a token's embedding.
+    #[schema(required = true, example = 576)]
+    pub n_embd: Option<u64>,
 }
 
 /// The values set by the model or by its entry in the configuration. An absent value has the default of its field.

@@ -17,7 +17,12 @@ impl Zeroed {
         if floats == 0 {
             return Some(Self::default());
         }
-        let map = MmapOptions::new().len(floats.checked_mul(size_of::<f32>())?).no_reserve_swap().map_anon().ok()?;
+        let mut options = MmapOptions::new();
+        options.len(floats.checked_mul(size_of::<f32>())?);
+        // Miri refuses the flag.
+        #[cfg(not(miri))]
+        options.no_reserve_swap();
+        let map = options.map_anon().ok()?;
         // Speeds up reading. This is only a hint: a system without huge pages ignores it.
         #[cfg(all(target_os = "linux", not(miri)))]
         let _ = map.advise(memmap2::Advice::HugePage);
