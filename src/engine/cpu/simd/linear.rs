@@ -98,9 +98,9 @@ unsafe fn fused<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &Linea
         for (t, x) in x.iter_mut().enumerate() {
             *x = a.x.add((token + t) * a.ldx);
         }
-        let mut sums = [[[0f32; MAX_SLICES]; T]; R];
+        let mut sums = [[[0f32; T]; R]; MAX_SLICES];
         let mut k = 0;
-        for (slice, &end) in a.slices.ends().iter().enumerate() {
+        for (&end, sums) in a.slices.ends().iter().zip(&mut sums) {
             let mut acc = [[I::zero(); T]; R];
             while k < end {
                 let mut states = [const { MaybeUninit::<D::State>::uninit() }; R];
@@ -129,23 +129,23 @@ unsafe fn fused<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &Linea
                 }
                 k += D::BLOCK;
             }
-            for r in 0..R {
-                for t in 0..T {
-                    let sum = a.scale * I::reduce_add(acc[r][t]);
-                    match a.slices.ends().len() {
-                        1 => put(a.out.add((token + t) * a.ldo + row + r * apart), sum, a.accumulate),
-                        _ => sums[r][t][slice] = sum,
-                    }
-                }
+            I::reduce_each(acc.as_flattened(), sums.as_flattened_mut());
+        }
+        for r in 0..R {
+            for t in 0..T {
+                let sum = add_slices(a, |slice| sums[slice][r][t]);
+                put(a.out.add((token + t) * a.ldo + row + r * apart), sum, a.accumulate);
             }
         }
-        if a.slices.ends().len() > 1 {
-            for r in 0..R {
-                for t in 0..T {
-                    put(a.out.add((token + t) * a.ldo + row + r * apart), tree(&sums[r][t][..a.slices.ends().len()]), a.accumulate);
-                }
-            }
-        }
+    }
+}
+
+/// Scales and adds up the sums of all slices.
+#[inline(always)]
+pub(super) fn add_slices(a: &LinearArgs, sum: impl Fn(usize) -> f32) -> f32 {
+    match a.slices.ends().len() {
+        1 => a.scale * sum(0),
+        count => tree(&std::array::from_fn::<_, MAX_SLICES, _>(|slice| a.scale * sum(slice))[..count]),
     }
 }
 

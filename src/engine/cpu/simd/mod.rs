@@ -130,6 +130,25 @@ pub(crate) unsafe trait Isa: Copy + 'static {
     /// # Safety
     /// `out` is valid for writes of four floats, and the processor has the instruction set.
     unsafe fn reduce_add4(v: [Self::V; 4], out: *mut f32);
+    /// Computes `reduce_add` of each vector, with the same bits.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    #[inline(always)]
+    unsafe fn reduce_each(vectors: &[Self::V], out: &mut [f32]) {
+        let (fours, rest) = vectors.as_chunks::<4>();
+        let (outs, out_rest) = out.as_chunks_mut::<4>();
+        // SAFETY: the caller keeps the condition above, and four floats have room for four sums.
+        unsafe {
+            // loops, because a closure would not have the instruction set
+            for (four, out) in fours.iter().zip(outs) {
+                Self::reduce_add4(*four, out.as_mut_ptr());
+            }
+            for (one, out) in rest.iter().zip(out_rest) {
+                *out = Self::reduce_add(*one);
+            }
+        }
+    }
     /// # Safety
     /// The processor has the instruction set.
     unsafe fn reduce_max(v: Self::V) -> f32;

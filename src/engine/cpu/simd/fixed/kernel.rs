@@ -9,10 +9,10 @@ use std::mem::MaybeUninit;
 
 use super::super::avx512::Avx512;
 use super::super::fixed_block::{FIXED_BLOCK, FixedBlock, PLANES, STEP, STEPS};
-use super::super::linear::{LinearArgs, MAX_K_TILE, PREFETCH, ROW_BLOCK, put};
+use super::super::linear::{LinearArgs, MAX_K_TILE, PREFETCH, ROW_BLOCK, add_slices, put};
 use super::super::{Isa, LANES};
 use super::codes::{Codes, V};
-use crate::program::slices::{MAX_SLICES, tree};
+use crate::program::slices::MAX_SLICES;
 
 /// Fixed blocks that are unpacked at a time for many rows of input. Few enough that a block of weights stays in L1.
 const K_TILE_BLOCKS: usize = 2;
@@ -229,9 +229,9 @@ unsafe fn fused<D: Codes, const R: usize>(a: &LinearArgs, row: usize, apart: usi
         for (r, w) in w.iter_mut().enumerate() {
             *w = w.add((row + r * apart) * a.row_bytes);
         }
-        let mut sums = [[0f32; MAX_SLICES]; R];
+        let mut sums = [[0f32; R]; MAX_SLICES];
         let (mut x, mut k) = (a.fixed, 0);
-        for (slice, &end) in a.slices.ends().iter().enumerate() {
+        for (&end, sums) in a.slices.ends().iter().zip(&mut sums) {
             let mut acc = [_mm512_setzero_ps(); R];
             while k + FIXED_BLOCK <= end {
                 for w in w {
@@ -250,18 +250,10 @@ unsafe fn fused<D: Codes, const R: usize>(a: &LinearArgs, row: usize, apart: usi
                     acc[r] = rest::<D>(w[r], end - k, &*x, acc[r]);
                 }
             }
-            for r in 0..R {
-                let sum = a.scale * Avx512::reduce_add(acc[r]);
-                match a.slices.ends().len() {
-                    1 => put(a.out.add(row + r * apart), sum, a.accumulate),
-                    _ => sums[r][slice] = sum,
-                }
-            }
+            Avx512::reduce_each(&acc, sums);
         }
-        if a.slices.ends().len() > 1 {
-            for r in 0..R {
-                put(a.out.add(row + r * apart), tree(&sums[r][..a.slices.ends().len()]), a.accumulate);
-            }
+        for r in 0..R {
+            put(a.out.add(row + r * apart), add_slices(a, |slice| sums[slice][r]), a.accumulate);
         }
     }
 }
@@ -393,7 +385,7 @@ unsafe fn many<D: Codes>(a: &LinearArgs) {
     unsafe {
         let weights = a.scratch.cast::<Weights>();
         let lanes = a.scratch.add(ROW_BLOCK * K_TILE_BLOCKS * size_of::<Weights>() / 4); // [tokens, ROW_BLOCK, LANES]
-        let sums = lanes.add(ROW_BLOCK * a.tokens * LANES); // [tokens, ROW_BLOCK, MAX_SLICES]
+        let sums = lanes.add(ROW_BLOCK * a.tokens * LANES); // [tokens, MAX_SLICES, ROW_BLOCK]
         let mut k = 0;
         for (slice, &end) in a.slices.ends().iter().enumerate() {
             let start = k;
@@ -431,25 +423,19 @@ unsafe fn many<D: Codes>(a: &LinearArgs) {
 ///
 /// # Safety
 /// The conditions of [`linear`], with at most `ROW_BLOCK` rows. `lanes` holds the slice's accumulators [tokens, `ROW_BLOCK`, `LANES`], and
-/// `sums` those of earlier slices [tokens, `ROW_BLOCK`, `MAX_SLICES`].
+/// `sums` those of earlier slices [tokens, `MAX_SLICES`, `ROW_BLOCK`].
 #[target_feature(enable = "avx512f")]
 #[inline(never)]
 unsafe fn end_slice(a: &LinearArgs, slice: usize, lanes: *const f32, sums: *mut f32) {
-    let count = a.slices.ends().len();
     for t in 0..a.tokens {
-        for r in 0..a.rows {
-            let at = t * ROW_BLOCK + r;
-            // SAFETY: the caller keeps the conditions above.
-            unsafe {
-                let (sums, out) = (sums.add(at * MAX_SLICES), a.out.add(t * a.ldo + r));
-                let sum = a.scale * Avx512::reduce_add(_mm512_load_ps(lanes.add(at * LANES)));
-                if count == 1 {
-                    put(out, sum, a.accumulate);
-                    continue;
-                }
-                *sums.add(slice) = sum;
-                if slice + 1 == count {
-                    put(out, tree(std::slice::from_raw_parts(sums, count)), a.accumulate);
+        // SAFETY: the caller keeps the conditions above.
+        unsafe {
+            let lanes = std::slice::from_raw_parts(lanes.cast::<V>().add(t * ROW_BLOCK), a.rows);
+            let sums = std::slice::from_raw_parts_mut(sums.add(t * ROW_BLOCK * MAX_SLICES), ROW_BLOCK * MAX_SLICES);
+            Avx512::reduce_each(lanes, &mut sums[slice * ROW_BLOCK..][..a.rows]);
+            if slice + 1 == a.slices.ends().len() {
+                for r in 0..a.rows {
+                    put(a.out.add(t * a.ldo + r), add_slices(a, |slice| sums[slice * ROW_BLOCK + r]), a.accumulate);
                 }
             }
         }
