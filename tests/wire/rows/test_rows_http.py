@@ -143,7 +143,7 @@ def test_memory_does_not_grow_with_the_number_of_bodies_of_a_million_chunks(serv
     ask = lambda _: post(server, head, chunks, seconds=60)
     first, left = resident(server), []
     with ThreadPoolExecutor(2) as pool:
-        while len(left) < 2 or (left[-1] > MOST_LEFT and len(left) < 4):
+        while len(left) < 2 or (left[-1] > MOST_LEFT and len(left) < 8):
             before = resident(server)
             for answer in pool.map(ask, range(50)):
                 refused(answer, 400)

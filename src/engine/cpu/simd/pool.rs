@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*, fence};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
@@ -74,15 +74,17 @@ impl Shared {
             let idle = Instant::now();
             while Ticket(self.ticket.load(Acquire)).job() == seen {
                 if !spin(idle, IDLE_SPIN) {
-                    self.parked[index].store(true, SeqCst);
-                    if Ticket(self.ticket.load(SeqCst)).job() == seen {
+                    self.parked[index].store(true, Relaxed);
+                    // Either this thread sees a new job, or the job's publisher sees the flag. The publisher has the other fence.
+                    fence(SeqCst);
+                    if Ticket(self.ticket.load(Relaxed)).job() == seen {
                         thread::park();
                     }
-                    self.parked[index].store(false, SeqCst);
+                    self.parked[index].store(false, Relaxed);
                 }
             }
             seen = Ticket(self.ticket.load(Acquire)).job();
-            if self.stop.load(SeqCst) {
+            if self.stop.load(Relaxed) {
                 return;
             }
             self.drain(index + 1);
@@ -173,9 +175,10 @@ impl ThreadPool {
     /// Announces a job and wakes the parked workers.
     fn publish(&mut self, num_tasks: usize) {
         self.job = (self.job + 1) & ((1 << 22) - 1);
-        self.shared.ticket.store(Ticket::new(self.job, num_tasks).0, SeqCst);
+        self.shared.ticket.store(Ticket::new(self.job, num_tasks).0, Release);
+        fence(SeqCst);
         for (flag, worker) in self.shared.parked.iter().zip(&self.workers) {
-            if flag.load(SeqCst) {
+            if flag.load(Relaxed) {
                 Thread::unpark(worker.thread());
             }
         }
@@ -184,7 +187,7 @@ impl ThreadPool {
 
 impl Drop for ThreadPool {
     fn drop(&mut self) {
-        self.shared.stop.store(true, SeqCst);
+        self.shared.stop.store(true, Relaxed);
         self.publish(0);
         for worker in self.workers.drain(..) {
             let _ = worker.join();
