@@ -90,9 +90,10 @@ __global__ void __launch_bounds__(HEADS_THREADS)
   let_next_start();
   constexpr int TEAMS = HEADS_THREADS / TEAM;
   const int team = threadIdx.x / TEAM, thread = threadIdx.x % TEAM;
-  const long long item = static_cast<long long>(blockIdx.x) * TEAMS + team;
-  const bool real = item < static_cast<long long>(step.num_tokens) * p.num_heads;
-  const int token = real ? static_cast<int>(item / p.num_heads) : 0, head = real ? static_cast<int>(item % p.num_heads) : 0;
+  // 32 bits, because a division of 64 takes longer than the rest of a short head
+  const uint32_t item = blockIdx.x * TEAMS + team, num_heads = static_cast<uint32_t>(p.num_heads);
+  const bool real = item < static_cast<uint32_t>(step.num_tokens) * num_heads;
+  const int token = real ? static_cast<int>(item / num_heads) : 0, head = real ? static_cast<int>(item % num_heads) : 0;
   const uint32_t slot = real ? step.slot_mapping[token] : NO_SLOT;
   wait_for_previous();
   if (slot == NO_SLOT) return;
