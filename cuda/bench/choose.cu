@@ -133,14 +133,17 @@ void check_experts(const Device& on, const ExpertModel& model) {
   line.print(where);
 }
 
-// Checks that every head of a step has a team, and that a team's block has room for its heads.
+// Checks that every head of a step has a team, which takes heads of one token, and that a team's block has room for its heads.
 void check_heads() {
   for (int dim = 1; dim <= HEADS_DIM; dim++) {
-    for (int tokens : {1, 3, 64, MOST_ROWS}) {
-      const HeadsPlan plan = choose_heads(tokens, 9, dim);
-      const size_t teams = plan.wide ? 1 : HEADS_THREADS / WARP;
-      expect(plan.wide == (dim > HEADS_WARP_DIM) && plan.bytes == teams * dim * sizeof(float), "a head's place", "heads", tokens);
-      expect(plan.blocks * teams >= size_t(tokens) * 9 && (plan.blocks - 1) * teams < size_t(tokens) * 9, "blocks", "heads", tokens);
+    for (int heads : {9, 16}) {
+      for (int tokens : {1, 3, 64, MOST_ROWS}) {
+        const HeadsPlan plan = choose_heads(tokens, heads, dim);
+        const size_t held = size_t(plan.each) * (plan.wide ? 1 : HEADS_THREADS / WARP), all = size_t(tokens) * heads;
+        expect(plan.wide == (dim > HEADS_WARP_DIM) && plan.bytes == held * dim * sizeof(float), "a head's place", "heads", tokens);
+        expect(plan.blocks * held >= all && (plan.blocks - 1) * held < all, "blocks", "heads", tokens);
+        expect(heads % plan.each == 0 && (plan.each == 1 || !plan.wide), "a team's heads", "heads", tokens);
+      }
     }
   }
 }

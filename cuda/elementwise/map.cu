@@ -10,7 +10,11 @@ dim3 grid(int cols, int rows) { return dim3(ceil_div(cols, MAP_THREADS), rows); 
 }  // namespace
 
 void map(const Launch& launch, const Map& args, int rows) {
-  launch(map_kernel, grid(args.heads * args.dim, rows), dim3(MAP_THREADS), 0, args);
+  const bool fours = args.dim % 4 == 0 && in_fours(args.in) && in_fours(args.out) && (!args.has_by || in_fours(args.by)) &&
+                     in_fours(args.bias, sizeof(float));
+  const int cols = args.heads * args.dim;
+  if (fours) return launch(map_kernel<4>, grid(cols / 4, rows), dim3(MAP_THREADS), 0, args);
+  launch(map_kernel<1>, grid(cols, rows), dim3(MAP_THREADS), 0, args);
 }
 
 void keep_largest(const Launch& launch, float* x, size_t ld, int dim, float cutoff, int rows) {

@@ -19,22 +19,30 @@ __device__ __forceinline__ float apply(uint32_t f, float x) {
   }
 }
 
-// Grid: (ceil(heads · dim / MAP_THREADS), rows)
+// EACH elements per thread. Grid: (ceil(heads · dim / EACH / MAP_THREADS), rows)
+template <int EACH>
 __global__ void __launch_bounds__(MAP_THREADS) map_kernel(const __grid_constant__ Map p) {
   let_next_start();
   wait_for_previous();
-  const int n = blockIdx.x * MAP_THREADS + threadIdx.x;
+  const int n = (blockIdx.x * MAP_THREADS + threadIdx.x) * EACH;
   if (n >= p.heads * p.dim) return;
   const int head = n / p.dim, i = n % p.dim;
   const size_t row = blockIdx.y;
-  float y = read(p.in, row, head, i);
-  if (p.bias) y = __fadd_rn(y, p.bias[n]);
-  y = apply(p.f, y);
-  if (p.scale) y = __fmul_rn(y, p.scale[n / p.scale_group]);
-  y = apply(p.then, y);
-  if (p.has_by) y = __fmul_rn(y, apply(p.g, read(p.by, row, head, i)));
-  if (p.factor != 1.0f) y = __fmul_rn(y, p.factor);
-  if (p.add) y = __fadd_rn(read(p.out, row, head, i), y);
+  float y[EACH], bias[EACH], by[EACH], out[EACH];
+  read(y, p.in, row, head, i);
+  if (p.bias) read_floats(bias, p.bias + n);
+  if (p.has_by) read(by, p.by, row, head, i);
+  if (p.add) read(out, p.out, row, head, i);
+#pragma unroll
+  for (int k = 0; k < EACH; k++) {
+    if (p.bias) y[k] = __fadd_rn(y[k], bias[k]);
+    y[k] = apply(p.f, y[k]);
+    if (p.scale) y[k] = __fmul_rn(y[k], p.scale[(n + k) / p.scale_group]);
+    y[k] = apply(p.then, y[k]);
+    if (p.has_by) y[k] = __fmul_rn(y[k], apply(p.g, by[k]));
+    if (p.factor != 1.0f) y[k] = __fmul_rn(y[k], p.factor);
+    if (p.add) y[k] = __fadd_rn(out[k], y[k]);
+  }
   write(p.out, row, head, i, y);
 }
 

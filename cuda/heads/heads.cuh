@@ -1,4 +1,4 @@
-// The kernel that finishes heads: one warp per token and head, or one block if heads are long.
+// The kernel that finishes heads: a warp per token and head or per four heads, or one block if heads are long.
 #pragma once
 
 #include "../device/kernel.cuh"
@@ -81,8 +81,9 @@ struct StagedHead {
 // stays NaN.
 __device__ __forceinline__ __half head_half(float x) { return __float2half_rn(x != x ? x : fminf(fmaxf(x, -65504.0f), 65504.0f)); }
 
-// Grid: (ceil(num_tokens · num_heads / (HEADS_THREADS / TEAM))). Shared memory: dim floats per team.
-template <int TEAM>
+// A team takes EACH neighbouring heads of a token, all of which it requests before it needs the first.
+// Grid: (ceil(num_tokens · num_heads / EACH / (HEADS_THREADS / TEAM))). Shared memory: EACH · dim floats per team.
+template <int TEAM, int EACH>
 __global__ void __launch_bounds__(HEADS_THREADS)
     finish_heads_kernel(const __grid_constant__ Heads p, const __grid_constant__ StepView step) {
   extern __shared__ float shared[];
@@ -90,51 +91,64 @@ __global__ void __launch_bounds__(HEADS_THREADS)
   let_next_start();
   constexpr int TEAMS = HEADS_THREADS / TEAM;
   const int team = threadIdx.x / TEAM, thread = threadIdx.x % TEAM;
-  const long long item = static_cast<long long>(blockIdx.x) * TEAMS + team;
-  const bool real = item < static_cast<long long>(step.num_tokens) * p.num_heads;
-  const int token = real ? static_cast<int>(item / p.num_heads) : 0, head = real ? static_cast<int>(item % p.num_heads) : 0;
+  // 32 bits, because a division of 64 takes longer than the rest of a short head
+  const uint32_t item = (blockIdx.x * TEAMS + team) * EACH, num_heads = static_cast<uint32_t>(p.num_heads);
+  const bool real = item < static_cast<uint32_t>(step.num_tokens) * num_heads;
+  const int token = real ? static_cast<int>(item / num_heads) : 0, first = real ? static_cast<int>(item % num_heads) : 0;
   const uint32_t slot = real ? step.slot_mapping[token] : NO_SLOT;
   wait_for_previous();
   if (slot == NO_SLOT) return;
   const uint32_t position = step.positions[token];
 
-  const StagedHead<TEAM> staged{shared + team * p.dim, sums, thread};
-  const float* in = p.in + static_cast<size_t>(token) * p.ld_in + static_cast<size_t>(head) * p.head_stride;
-  const float* bias = p.bias == nullptr ? nullptr : p.bias + static_cast<size_t>(head) * p.dim;
+  float* const all = shared + team * EACH * p.dim;
+  const float* in = p.in + static_cast<size_t>(token) * p.ld_in + static_cast<size_t>(first) * p.head_stride;
   for (int i = thread; i < p.dim; i += TEAM) {
-    float x = __ldcg(in + i);
-    if (bias != nullptr) x = __fadd_rn(x, bias[i]);
-    // fminf and fmaxf would turn NaN into a number.
-    if (p.clamp > 0.0f && x == x) x = fminf(fmaxf(x, -p.clamp), p.clamp);
-    staged.x[i] = x;
+    float x[EACH];
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) x[e] = __ldcg(in + static_cast<size_t>(e) * p.head_stride + i);
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+      if (p.bias != nullptr) x[e] = __fadd_rn(x[e], p.bias[static_cast<size_t>(first + e) * p.dim + i]);
+      // fminf and fmaxf would turn NaN into a number.
+      if (p.clamp > 0.0f && x[e] == x[e]) x[e] = fminf(fmaxf(x[e], -p.clamp), p.clamp);
+      all[e * p.dim + i] = x[e];
+    }
   }
   const bool normed = p.norm != HeadNorm::NONE;
-  if (normed && !p.norm_after_rope) staged.norm(p, head);
-  if (p.rope != nullptr) staged.rotate(p, position, step.grid == nullptr ? nullptr : step.grid + 2 * static_cast<size_t>(token));
-  if (normed && p.norm_after_rope) staged.norm(p, head);
+#pragma unroll
+  for (int e = 0; e < EACH; ++e) {
+    const StagedHead<TEAM> staged{all + e * p.dim, sums, thread};
+    if (normed && !p.norm_after_rope) staged.norm(p, first + e);
+    if (p.rope != nullptr) staged.rotate(p, position, step.grid == nullptr ? nullptr : step.grid + 2 * static_cast<size_t>(token));
+    if (normed && p.norm_after_rope) staged.norm(p, first + e);
+  }
 
   float factor = 1.0f;
   if (p.temperature_scale != 0.0f) {
     const float steps = floorf(__fdiv_rn(__fadd_rn(static_cast<float>(position), p.temperature_offset), p.temperature_floor));
     factor = __fadd_rn(1.0f, __fmul_rn(p.temperature_scale, log1pf(steps)));
   }
-  const size_t at = static_cast<size_t>(token) * p.ld_out + static_cast<size_t>(head) * p.out_head_stride;
-  __half* row = p.out16 != nullptr ? p.out16 + at : nullptr;
-  if (p.pages != nullptr) {
-    const uint32_t size = static_cast<uint32_t>(p.block_size);
-    const size_t at_page = (static_cast<size_t>(slot / size) * p.num_heads + head) * size + slot % size;
-    row = p.pages + at_page * p.page_dim;
-  }
-  for (int i = thread; i < p.dim; i += TEAM) {
-    const float x = __fmul_rn(staged.x[i], factor);
-    if (row != nullptr) {
-      row[i] = head_half(x);
-    } else {
-      p.out[at + i] = x;
+#pragma unroll
+  for (int e = 0; e < EACH; ++e) {
+    const int head = first + e;
+    const size_t at = static_cast<size_t>(token) * p.ld_out + static_cast<size_t>(head) * p.out_head_stride;
+    __half* row = p.out16 != nullptr ? p.out16 + at : nullptr;
+    if (p.pages != nullptr) {
+      const uint32_t size = static_cast<uint32_t>(p.block_size);
+      const size_t at_page = (static_cast<size_t>(slot / size) * p.num_heads + head) * size + slot % size;
+      row = p.pages + at_page * p.page_dim;
     }
-  }
-  if (p.pages != nullptr) {
-    for (int i = p.dim + thread; i < p.page_dim; i += TEAM) row[i] = __ushort_as_half(0);
+    for (int i = thread; i < p.dim; i += TEAM) {
+      const float x = __fmul_rn(all[e * p.dim + i], factor);
+      if (row != nullptr) {
+        row[i] = head_half(x);
+      } else {
+        p.out[at + i] = x;
+      }
+    }
+    if (p.pages != nullptr) {
+      for (int i = p.dim + thread; i < p.page_dim; i += TEAM) row[i] = __ushort_as_half(0);
+    }
   }
 }
 
