@@ -1,8 +1,10 @@
 //! Prometheus metrics: their names, units and buckets.
 
 mod adapters;
+mod engine_gauges;
 mod process;
 mod registry;
+mod replicas;
 mod tiers;
 mod vllm;
 
@@ -10,10 +12,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 pub use adapters::{AdapterMetrics, set_adapter_traffic};
+use engine_gauges::EngineLoads;
+pub use engine_gauges::{EngineGauges, EngineLoad};
 use prometheus::proto::MetricFamily;
 use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 pub use registry::registry;
 use registry::{PREFIX, WAIT_BUCKETS, registered};
+pub use replicas::set_replicas;
 pub use tiers::TierMetrics;
 
 /// Buckets for the time between two tokens [s].
@@ -139,6 +144,8 @@ pub struct ModelMetrics {
     /// Its sample count is the number of loads.
     pub model_load_seconds: Histogram,
     pub model_load_failures_total: IntCounter,
+    /// What each engine of the model adds to its gauges.
+    engines: EngineLoads,
 }
 
 impl ModelMetrics {
@@ -211,6 +218,7 @@ impl ModelMetrics {
             step_tokens: histogram("step_tokens", "Tokens that a step computes, of all its sequences", TOKEN_BUCKETS),
             model_load_seconds: histogram("model_load_seconds", "From opening the file to a running engine", WAIT_BUCKETS),
             model_load_failures_total: counter("model_load_failures_total", "Loads that failed"),
+            engines: EngineLoads::default(),
         }
     }
 
@@ -226,18 +234,7 @@ impl ModelMetrics {
 
     /// Resets the gauges of an unloaded model, which has no cache and takes no memory.
     pub fn rest(&self) {
-        self.num_requests_running.set(0);
-        self.num_requests_waiting.set(0);
-        self.kv_cache_usage_perc.set(0.0);
-        self.cache_config_info.reset();
-        self.device_memory_bytes.reset();
-    }
-
-    /// Sets the size of the KV cache, and drops the previous one.
-    pub fn describe_cache(&self, block_size: usize, num_blocks: usize, caches_prefixes: bool) {
-        self.cache_config_info.reset();
-        let prefixes = if caches_prefixes { "True" } else { "False" };
-        self.cache_config_info.with_label_values(&[&block_size.to_string(), &num_blocks.to_string(), prefixes]).set(1);
+        self.engines.clear(self);
     }
 }
 
@@ -274,7 +271,8 @@ mod tests {
         model.request_success_total.with_label_values(&["stop"]).inc();
         model.request_queue_time_seconds.observe(0.5);
         model.count_drafts(4, 2);
-        model.describe_cache(32, 100, true);
+        let load = EngineLoad { block_size: 32, num_blocks: 100, caches_prefixes: true, ..EngineLoad::default() };
+        let _engine = EngineGauges::join(&model, load);
         model.prefix_cache_queries_total.inc_by(8);
         model.prefix_cache_hits_total.inc_by(2);
         assert!(gather(false).iter().all(|family| !family.name().starts_with("vllm:")));

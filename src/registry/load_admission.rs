@@ -11,7 +11,6 @@ use std::time::Instant;
 
 use super::base::Base;
 use super::load_slot::LoadFault;
-use super::model_memory::ModelMemory;
 use super::notifier::Notifier;
 use config::Server;
 use engine::Need;
@@ -83,7 +82,10 @@ pub struct LoadAdmission<'a> {
 /// A loaded model, which takes memory.
 struct ResidentModel {
     base: Arc<Base>,
-    bytes: ModelMemory,
+    /// On all its devices [bytes].
+    bytes: u64,
+    /// On the device in question [bytes].
+    on_device: u64,
     /// The part of its KV cache that can be given back at once [bytes].
     idle_cache: u64,
     last: Instant,
@@ -104,9 +106,9 @@ impl LoadAdmission<'_> {
         }
         loop {
             let seen = self.notifier.count();
-            let held = self.held();
+            let held = self.held(&need.device);
             let now = free();
-            if held.is_empty() {
+            if held.iter().all(|held| held.on_device == 0) {
                 self.baselines.note(need, now);
             }
             let Some(shortage) = self.shortage(need, now, &held) else { return Ok(()) };
@@ -126,12 +128,13 @@ impl LoadAdmission<'_> {
         }
     }
 
-    /// The other loaded models.
-    fn held(&self) -> Vec<ResidentModel> {
+    /// The other loaded models. `device`: the device in question.
+    fn held(&self, device: &str) -> Vec<ResidentModel> {
         let of = |base: Arc<Base>| {
             let (loaded, usage) = base.slot.loaded()?;
             let is_free = usage.num_leases() == 0 && base.slot.num_waiting() == 0 && !base.is_pinned();
-            Some(ResidentModel { bytes: loaded.bytes, idle_cache: loaded.idle_cache(), last: usage.last().instant, is_free, base })
+            let (bytes, on_device) = (loaded.bytes().total(), loaded.bytes_on(device));
+            Some(ResidentModel { bytes, on_device, idle_cache: loaded.idle_cache(), last: usage.last().instant, is_free, base })
         };
         (self.all)().into_iter().filter(|other| !std::ptr::eq(&**other, self.base)).filter_map(of).collect()
     }
@@ -142,7 +145,7 @@ impl LoadAdmission<'_> {
         if most > 0 && held.len() >= most {
             return Some(format!("server.max_loaded_models is {most}"));
         }
-        let taken = held.iter().map(|held| held.bytes.total()).fold(need.total(), u64::saturating_add);
+        let taken = held.iter().map(|held| held.bytes).fold(need.total(), u64::saturating_add);
         if limit > 0 && taken > limit {
             return Some(format!("with it, models take {taken} bytes, and server.model_memory_bytes is {limit}"));
         }
@@ -150,8 +153,10 @@ impl LoadAdmission<'_> {
             return None;
         }
         // The engine asks for the idle memory of other caches before it opens.
-        let idle = held.iter().map(|held| held.idle_cache).fold(0, u64::saturating_add);
-        let free = free?.saturating_add(idle).min(self.baselines.of(&need.device)?.saturating_sub(taken - need.total()));
+        let there = held.iter().filter(|held| held.on_device > 0);
+        let on_device = there.clone().map(|held| held.on_device).fold(0, u64::saturating_add);
+        let idle = there.map(|held| held.idle_cache).fold(0, u64::saturating_add);
+        let free = free?.saturating_add(idle).min(self.baselines.of(&need.device)?.saturating_sub(on_device));
         (need.total() > free).then(|| format!("it needs {} bytes, and {} has {free} left", need.total(), need.device))
     }
 }
