@@ -21,11 +21,14 @@ pub fn set_replicas<'a>(models: impl Iterator<Item = (&'a str, Vec<bool>)>) {
     });
     /// The models that have series, with the number of their replicas.
     static KNOWN: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
+    // A label that has no series is an error, and there is nothing to do about it.
+    let end = |name: &str, index: usize| drop(UP.remove_label_values(&[name, &index.to_string()]));
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     // Series are not reset, because another thread may collect them meanwhile.
     let mut gone = std::mem::take(&mut *known);
     for (name, serves) in models {
-        gone.remove(name);
+        let before = gone.remove(name).unwrap_or(0);
+        (serves.len()..before).for_each(|index| end(name, index));
         known.insert(name.to_owned(), serves.len());
         let live = serves.iter().filter(|serves| **serves).count();
         KINDS.iter().zip([serves.len(), live]).for_each(|(kind, count)| COUNTS.with_label_values(&[name, kind]).set(count as i64));
@@ -33,9 +36,8 @@ pub fn set_replicas<'a>(models: impl Iterator<Item = (&'a str, Vec<bool>)>) {
             UP.with_label_values(&[name, &index.to_string()]).set(i64::from(serves));
         }
     }
-    // A label that has no series is an error, and there is nothing to do about it.
     for (name, count) in gone {
         KINDS.iter().for_each(|kind| drop(COUNTS.remove_label_values(&[name.as_str(), kind])));
-        (0..count).for_each(|index| drop(UP.remove_label_values(&[name.as_str(), &index.to_string()])));
+        (0..count).for_each(|index| end(&name, index));
     }
 }

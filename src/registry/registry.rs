@@ -419,7 +419,7 @@ impl Registry {
             let (loaded, _) = base.slot.loaded()?;
             Some((base.id().to_owned(), loaded.replicas().iter().map(|replica| replica.serves).collect()))
         };
-        self.all().iter().filter_map(of_base).collect()
+        self.served().bases.iter().filter_map(of_base).collect()
     }
 
     /// Stops every engine thread.
