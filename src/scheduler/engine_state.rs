@@ -109,12 +109,12 @@ impl EngineState {
 
     /// Adds a client to the list for [`tell_all`](Self::tell_all). The list holds the active clients, and about as many again that have
     /// ended.
-    pub fn add_client(&self, events: &Arc<EventSender>, ticket: &Arc<QueueTicket>) {
+    pub fn add_client(&self, client: (Weak<EventSender>, Weak<QueueTicket>)) {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if clients.len() >= 2 * self.num_active() + 16 {
             clients.retain(|(client, _)| client.strong_count() > 0);
         }
-        clients.push((Arc::downgrade(events), Arc::downgrade(ticket)));
+        clients.push(client);
     }
 
     #[cfg(test)]

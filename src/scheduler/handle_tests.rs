@@ -230,7 +230,7 @@ fn the_list_of_clients_does_not_grow_without_bound() {
         let (sender, receiver) = channel();
         let sender = Arc::new(sender);
         let permit = QueuePermits::take(&shared, crate::Client::default(), [1]).unwrap().next().unwrap();
-        state.add_client(&sender, permit.ticket());
+        state.add_client((Arc::downgrade(&sender), Arc::downgrade(permit.ticket())));
         if i % 100 == 0 {
             alive.push((sender, receiver));
         }

@@ -128,14 +128,13 @@ impl Replica {
     /// # Errors
     /// The engine thread has ended. Returns the sequence.
     pub fn send(&self, mut sequence: Box<Sequence>, active: ActiveSequence) -> Result<(), Box<Sequence>> {
-        if self.watched {
-            self.state.add_client(sequence.events(), sequence.ticket());
-        }
+        let client = self.watched.then(|| (Arc::downgrade(sequence.events()), Arc::downgrade(sequence.ticket())));
         sequence.count_at(active);
         self.commands.send(Command::Enqueue(sequence)).map_err(|refused| match refused.0 {
             Command::Enqueue(sequence) => sequence,
             Command::GiveBack(_) | Command::Stop => unreachable!("a sequence was sent"),
         })?;
+        client.into_iter().for_each(|client| self.state.add_client(client));
         // The watchdog may have told all clients just before this one was added.
         if self.state.is_lost() {
             self.state.tell_all(&Event::Failed(STOPPED.to_owned()));

@@ -74,6 +74,7 @@ impl SharedDevice {
 
     pub(crate) fn lose(&self) {
         self.lost.store(true, Ordering::Release);
+        self.slicer.end();
     }
 
     /// Whether an engine has lost the device or hangs on it, so that only a new process can use it.
