@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::ModelMetrics;
+use prometheus::{Gauge, IntGauge, IntGaugeVec, Opts};
+
+use super::registry::registered;
 
 /// What one engine shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -23,9 +25,17 @@ pub struct EngineLoad {
     pub caches_prefixes: bool,
 }
 
-/// The loads of the engines that run a model.
-#[derive(Debug, Default)]
-pub struct EngineLoads(Mutex<Engines>);
+/// A model's gauges, and the loads of the engines that run it.
+#[derive(Debug)]
+pub struct EngineLoads {
+    pub num_running: IntGauge,
+    pub num_waiting: IntGauge,
+    pub cache_usage: Gauge,
+    pub cache_bytes: IntGaugeVec,
+    pub device_bytes: IntGaugeVec,
+    pub cache_info: IntGaugeVec,
+    engines: Mutex<Engines>,
+}
 
 #[derive(Debug, Default)]
 struct Engines {
@@ -34,92 +44,109 @@ struct Engines {
 }
 
 impl EngineLoads {
+    /// Registers the gauges. `opts`: their options by name and help.
+    pub fn new(opts: &dyn Fn(&str, &str) -> Opts) -> Self {
+        let gauge = |name, help| registered(IntGauge::with_opts(opts(name, help)));
+        let memory = opts("device_memory_bytes", "Memory of the device that the model runs on; held: by the engine's own count");
+        let cache = opts("cache_config_info", "The largest KV cache, in blocks of tokens; the value is always 1");
+        let bytes = opts("kv_cache_bytes", "The KV cache; used: by running sequences, backed: with memory, most: the size it may grow to");
+        Self {
+            num_running: gauge("num_requests_running", "Sequences in the running batch"),
+            num_waiting: gauge("num_requests_waiting", "Sequences that wait to be admitted"),
+            cache_usage: registered(Gauge::with_opts(opts("kv_cache_usage_perc", "KV blocks in use, 1 = all"))),
+            cache_bytes: registered(IntGaugeVec::new(bytes, &["kind"])),
+            device_bytes: registered(IntGaugeVec::new(memory, &["kind"])),
+            cache_info: registered(IntGaugeVec::new(cache, &["block_size", "num_gpu_blocks", "enable_prefix_caching"])),
+            engines: Mutex::default(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Engines> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.engines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets every engine, even one that hangs and so never ends. What such an engine shows later is ignored.
-    pub fn clear(&self, model: &ModelMetrics) {
+    pub fn clear(&self) {
         let mut engines = self.lock();
         engines.by_id.clear();
-        engines.show_all(model);
-    }
-}
-
-impl Engines {
-    fn show(&self, model: &ModelMetrics) {
-        let all = || self.by_id.values();
-        model.num_requests_running.set(all().map(|one| one.num_running as i64).sum());
-        model.num_requests_waiting.set(all().map(|one| one.num_waiting as i64).sum());
-        model.kv_cache_usage_perc.set(all().map(|one| one.cache_usage).sum::<f64>() / self.by_id.len().max(1) as f64);
-        for (index, kind) in ["used", "backed", "most"].into_iter().enumerate() {
-            let bytes = all().map(|one| one.cache_bytes[index]).fold(0, u64::saturating_add);
-            model.kv_cache_bytes.with_label_values(&[kind]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
-        }
+        self.show_all(&engines);
     }
 
-    fn show_memory(&self, model: &ModelMetrics) {
-        let devices: Vec<[u64; 3]> = self.by_id.values().filter_map(|one| one.device_bytes).collect();
+    fn show(&self, engines: &Engines) {
+        let all = || engines.by_id.values();
+        self.num_running.set(all().map(|one| one.num_running as i64).sum());
+        self.num_waiting.set(all().map(|one| one.num_waiting as i64).sum());
+        self.cache_usage.set(all().map(|one| one.cache_usage).sum::<f64>() / engines.by_id.len().max(1) as f64);
+        set_sums(&self.cache_bytes, ["used", "backed", "most"], all().map(|one| one.cache_bytes));
+    }
+
+    fn show_memory(&self, engines: &Engines) {
+        let devices: Vec<[u64; 3]> = engines.by_id.values().filter_map(|one| one.device_bytes).collect();
         if devices.is_empty() {
-            model.device_memory_bytes.reset();
-        }
-        for (index, kind) in ["free", "total", "held"].into_iter().enumerate().filter(|_| !devices.is_empty()) {
-            let bytes = devices.iter().map(|one| one[index]).fold(0, u64::saturating_add);
-            model.device_memory_bytes.with_label_values(&[kind]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+            self.device_bytes.reset();
+        } else {
+            set_sums(&self.device_bytes, ["free", "total", "held"], devices.into_iter());
         }
     }
 
     /// Shows everything, after an engine has come or gone.
-    fn show_all(&self, model: &ModelMetrics) {
-        self.show(model);
-        self.show_memory(model);
-        model.cache_config_info.reset();
-        if let Some(first) = self.by_id.values().next() {
-            let num_blocks: usize = self.by_id.values().map(|one| one.num_blocks).sum();
+    fn show_all(&self, engines: &Engines) {
+        self.show(engines);
+        self.show_memory(engines);
+        self.cache_info.reset();
+        if let Some(first) = engines.by_id.values().next() {
+            let num_blocks: usize = engines.by_id.values().map(|one| one.num_blocks).sum();
             let prefixes = if first.caches_prefixes { "True" } else { "False" };
-            model.cache_config_info.with_label_values(&[&first.block_size.to_string(), &num_blocks.to_string(), prefixes]).set(1);
+            self.cache_info.with_label_values(&[&first.block_size.to_string(), &num_blocks.to_string(), prefixes]).set(1);
         }
+    }
+}
+
+fn set_sums(gauges: &IntGaugeVec, kinds: [&str; 3], all: impl Iterator<Item = [u64; 3]>) {
+    let sums = all.fold([0; 3], |sums: [u64; 3], one| [0, 1, 2].map(|kind| sums[kind].saturating_add(one[kind])));
+    for (kind, bytes) in kinds.into_iter().zip(sums) {
+        gauges.with_label_values(&[kind]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 }
 
 /// One engine's part of its model's gauges. The part ends when this value is dropped.
 pub struct EngineGauges {
-    model: Arc<ModelMetrics>,
+    model: Arc<EngineLoads>,
     id: u64,
 }
 
 impl EngineGauges {
     /// Adds an engine to a model.
-    pub fn join(model: &Arc<ModelMetrics>, load: EngineLoad) -> Self {
-        let mut engines = model.engines.lock();
+    pub(super) fn join(model: &Arc<EngineLoads>, load: EngineLoad) -> Self {
+        let mut engines = model.lock();
         let id = engines.next_id;
         engines.next_id += 1;
         engines.by_id.insert(id, load);
-        engines.show_all(model);
+        model.show_all(&engines);
         drop(engines);
         Self { model: model.clone(), id }
     }
 
     /// Changes what the engine shows.
     pub fn set(&self, change: impl FnOnce(&mut EngineLoad)) {
-        let mut engines = self.model.engines.lock();
+        let mut engines = self.model.lock();
         let Some(load) = engines.by_id.get_mut(&self.id) else { return };
         let before = *load;
         change(load);
         let (is_new, has_memory) = (*load != before, load.device_bytes != before.device_bytes);
         if is_new {
-            engines.show(&self.model);
+            self.model.show(&engines);
         }
         if has_memory {
-            engines.show_memory(&self.model);
+            self.model.show_memory(&engines);
         }
     }
 
     /// Takes the engine out of the sums. Nothing that it shows later counts.
     pub fn leave(&self) {
-        let mut engines = self.model.engines.lock();
+        let mut engines = self.model.lock();
         if engines.by_id.remove(&self.id).is_some() {
-            engines.show_all(&self.model);
+            self.model.show_all(&engines);
         }
     }
 }
@@ -127,39 +154,5 @@ impl EngineGauges {
 impl Drop for EngineGauges {
     fn drop(&mut self) {
         self.leave();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gauges_are_the_sums_of_the_engines_that_are_there() {
-        let model = ModelMetrics::for_model("m-engines");
-        let load = |num_running, num_blocks| EngineLoad { num_running, num_blocks, block_size: 32, cache_usage: 0.5, ..Default::default() };
-        let (one, two) = (EngineGauges::join(&model, load(3, 100)), EngineGauges::join(&model, load(4, 60)));
-        let shown = || (model.num_requests_running.get(), model.kv_cache_usage_perc.get());
-        let has_blocks = |count: &str| {
-            let families = super::super::registry().gather();
-            let info = families.iter().find(|family| family.name() == "penstock_cache_config_info").unwrap();
-            let has = |value: &str, metric: &prometheus::proto::Metric| metric.get_label().iter().any(|label| label.value() == value);
-            info.get_metric().iter().any(|metric| has("m-engines", metric) && has(count, metric))
-        };
-        assert_eq!(shown(), (7, 0.5));
-        assert!(has_blocks("160"));
-        one.set(|load| (load.num_running, load.cache_usage, load.cache_bytes, load.device_bytes) = (1, 1.0, [1, 2, 3], Some([5, 6, 7])));
-        two.set(|load| (load.cache_bytes, load.device_bytes) = ([10, 20, 30], Some([50, 60, 70])));
-        assert_eq!(shown(), (5, 0.75));
-        let sums = |vec: &prometheus::IntGaugeVec, kinds: [&str; 3]| kinds.map(|kind| vec.with_label_values(&[kind]).get());
-        assert_eq!(sums(&model.kv_cache_bytes, ["used", "backed", "most"]), [11, 22, 33]);
-        assert_eq!(sums(&model.device_memory_bytes, ["free", "total", "held"]), [55, 66, 77]);
-        one.leave();
-        one.set(|load| load.num_running = 9);
-        assert_eq!(shown(), (4, 0.5), "what an engine shows after it has left does not count");
-        assert!(has_blocks("60") && !has_blocks("160"));
-        drop((one, two));
-        assert_eq!(shown(), (0, 0.0));
-        assert!(!has_blocks("60"));
     }
 }

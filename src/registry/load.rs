@@ -54,12 +54,12 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
     };
     // Makes room on each device. Returns what the model needs there.
     let make_room = |context: usize| {
-        let make = |device: &dyn Device| {
-            let need = needs(device, context)?;
-            admission.make(&need, &|| Some(device.describe().ok()?.memory?.free))?;
-            Ok(need)
-        };
-        devices.places().map(make).collect::<anyhow::Result<Vec<Need>>>()
+        let needs = devices.places().map(|device| needs(device, context)).collect::<anyhow::Result<Vec<Need>>>()?;
+        let total = needs.iter().map(Need::total).fold(0, u64::saturating_add);
+        for (device, need) in devices.places().zip(&needs) {
+            admission.make(need, total.saturating_sub(need.total()), &|| Some(device.describe().ok()?.memory?.free))?;
+        }
+        anyhow::Ok(needs)
     };
     // The length of an automatic context depends on the free memory, so room for a short context is made first.
     make_room(least_context(config, entry, &file))?;

@@ -95,14 +95,16 @@ struct ResidentModel {
 
 impl LoadAdmission<'_> {
     /// Waits until a model that needs `need` fits, and unloads other models if necessary. If no other model is loaded, the model is assumed
-    /// to fit, because the engine itself refuses a model that is too large. `free`: measures the device's free memory [bytes].
+    /// to fit, because the engine itself refuses a model that is too large. `elsewhere`: what the model needs on other devices [bytes].
+    /// `free`: measures the device's free memory [bytes].
     ///
     /// # Errors
     /// A limit excludes the model, or the models in use leave no room until the deadline.
-    pub fn make(&self, need: &Need, free: &dyn Fn() -> Option<u64>) -> anyhow::Result<()> {
+    pub fn make(&self, need: &Need, elsewhere: u64, free: &dyn Fn() -> Option<u64>) -> anyhow::Result<()> {
         let limit = self.server.model_memory_bytes;
-        if limit > 0 && need.total() > limit {
-            anyhow::bail!("it needs {} bytes, and server.model_memory_bytes is {limit}", need.total());
+        let total = need.total().saturating_add(elsewhere);
+        if limit > 0 && total > limit {
+            anyhow::bail!("it needs {total} bytes, and server.model_memory_bytes is {limit}");
         }
         loop {
             let seen = self.notifier.count();
@@ -111,7 +113,7 @@ impl LoadAdmission<'_> {
             if held.iter().all(|held| held.on_device == 0) {
                 self.baselines.note(need, now);
             }
-            let Some(shortage) = self.shortage(need, now, &held) else { return Ok(()) };
+            let Some(shortage) = self.shortage((need, total), now, &held) else { return Ok(()) };
             let victim = held.iter().filter(|held| held.is_free).min_by_key(|held| held.last);
             if let Some(victim) = victim {
                 (self.unload)(&victim.base, UnloadReason::Memory);
@@ -140,12 +142,12 @@ impl LoadAdmission<'_> {
     }
 
     /// The reason why the model does not fit besides the others. None if it fits.
-    fn shortage(&self, need: &Need, free: Option<u64>, held: &[ResidentModel]) -> Option<String> {
+    fn shortage(&self, (need, total): (&Need, u64), free: Option<u64>, held: &[ResidentModel]) -> Option<String> {
         let (most, limit) = (self.server.max_loaded_models, self.server.model_memory_bytes);
         if most > 0 && held.len() >= most {
             return Some(format!("server.max_loaded_models is {most}"));
         }
-        let taken = held.iter().map(|held| held.bytes).fold(need.total(), u64::saturating_add);
+        let taken = held.iter().map(|held| held.bytes).fold(total, u64::saturating_add);
         if limit > 0 && taken > limit {
             return Some(format!("with it, models take {taken} bytes, and server.model_memory_bytes is {limit}"));
         }

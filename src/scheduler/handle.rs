@@ -205,8 +205,8 @@ impl Handle {
     /// `patience`. A thread whose device is lost may never end, and is not waited for.
     pub fn wait_ended(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
-        let waited = self.replicas.iter().filter(|replica| !replica.state().is_lost());
-        waited.fold(true, |ended, replica| replica.wait_ended(deadline.saturating_duration_since(Instant::now())) && ended)
+        let mut waited = self.replicas.iter().filter(|replica| !replica.state().is_lost());
+        waited.all(|replica| replica.wait_ended(deadline.saturating_duration_since(Instant::now())))
     }
 
     /// Waits until the contents of the caches are saved, if they are to be. The engine threads must have been stopped.

@@ -1,9 +1,9 @@
 //! Chooses the engine of a model that a sequence goes to.
 //!
 //! **The rule.** A sequence costs an engine the rows that the engine still has to run, and the rows of the sequence itself: those of its
-//! prompt that the engine has not cached. It goes where this sum is least. So an engine that has a prefix cached gets the sequence unless it
-//! is busier than the least busy one by as many rows as the prefix saves, and a prefix that everyone uses spreads instead of starving the
-//! engine that had it first. Among equal sums, the less busy engine wins, then the one with the lower number.
+//! prompt that the engine has not cached. It goes where this sum is least. So an engine that has a prefix cached gets the sequence unless
+//! it is busier than the least busy one by as many rows as the prefix saves, and a prefix that everyone uses spreads instead of starving
+//! the engine that had it first. Among equal sums, the less busy engine wins, then the one with the lower number.
 //!
 //! **What is cached.** The router remembers the blocks of the prompts that it has sent to each engine, and of their answers, by hashes. It
 //! keeps as many per engine as the engine's cache has blocks, and forgets those that were not seen for longest. This follows the cache
@@ -141,7 +141,8 @@ mod tests {
         ) {
             let candidates: Vec<_> =
                 all.iter().map(|one| one.map(|(num_rows, num_cached)| Candidate { num_rows, num_cached })).collect();
-            let Some(index) = choose(&candidates) else { return Ok(prop_assert!(all.iter().all(Option::is_none))) };
+            prop_assert_eq!(choose(&candidates).is_none(), all.iter().all(Option::is_none));
+            let Some(index) = choose(&candidates) else { return Ok(()) };
             let chosen = candidates[index].unwrap();
             let least = candidates.iter().flatten().map(|one| one.num_rows).min().unwrap();
             prop_assert!(chosen.num_rows == least || chosen.num_rows - least < chosen.num_cached, "a hot prefix starves no engine");

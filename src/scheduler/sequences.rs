@@ -34,7 +34,7 @@ impl Sequences {
         let (running, waiting) = (Running::new(max_running), Waiting::default());
         let (block_size, caches_prefixes) = (blocks.block_size(), blocks.caches_prefixes());
         let load = EngineLoad { block_size, num_blocks: blocks.max_tokens() / block_size, caches_prefixes, ..EngineLoad::default() };
-        let gauges = Arc::new(EngineGauges::join(&metrics, load));
+        let gauges = Arc::new(metrics.add_engine(load));
         Self { running, blocks, metrics, gauges, waiting, adapters, num_admitted: 0, has_whole_runs: false }
     }
 

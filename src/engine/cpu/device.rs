@@ -156,6 +156,16 @@ mod tests {
     use model::testing::TinyModel;
     use model::{Arch, ModelSpec};
 
+    #[test]
+    fn replicas_divide_threads_and_memory() {
+        let of = |threads, number, count| threads_of(&EngineOptions { threads, replica: (number, count), ..EngineOptions::default() });
+        assert_eq!([0, 1, 2].map(|number| of(8, number, 3)), [3, 3, 2]);
+        assert_eq!(([0, 1].map(|number| of(1, number, 2)), of(7, 0, 1)), ([1, 1], 7), "each has a thread, and one alone has all");
+        assert!((0..2).map(|number| of(0, number, 2)).sum::<usize>() >= physical_cores());
+        let share = |count| Cpu.cache_share(&EngineOptions { replica: (0, count), ..EngineOptions::default() });
+        assert_eq!((share(1), share(2)), (0.25, 0.125));
+    }
+
     /// The size of one context's cache with and without cache groups, in GB.
     fn cache_of(spec: &ModelSpec) -> [f64; 2] {
         let options = EngineOptions { context: 131_072, max_slots: 32, max_batch_tokens: 512, ..EngineOptions::default() };
