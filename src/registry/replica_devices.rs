@@ -8,7 +8,7 @@ use engine::{BackendKind, Device};
 use scheduler::SharedDevice;
 use serving::replica_index;
 
-/// The devices of the replicas, and what all of them are alike in.
+/// The devices of a model's replicas, which are alike.
 pub struct ReplicaDevices {
     /// `None` stands for a device that was lost.
     all: Vec<Option<Box<dyn Device>>>,

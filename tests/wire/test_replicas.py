@@ -145,7 +145,8 @@ def of_replicas(server, kind: str) -> float:
 def test_a_lost_replica_takes_only_its_own_requests(tmp_path, fault):
     plan = Plan(tmp_path / "plan")
     config = SETTINGS | {"ENGINE__REPLICAS": "2", "ENGINE__STEP_TIMEOUT_SECONDS": "1"}
-    server = Server(config, env={"PENSTOCK_FAULTS": str(plan.path)}).__enter__()
+    # The steps take their time, so that all four requests run when the fault comes.
+    server = Server(config, env={"PENSTOCK_FAULTS": str(plan.path), "PENSTOCK_STEP_MILLIS": "5"}).__enter__()
     try:
         expected = server.text()
         prompts = [f"{i} ships" for i in range(4)]
