@@ -299,7 +299,7 @@ mod tests {
         let shown = || (model.num_requests_running.get(), model.kv_cache_usage_perc.get());
         let has_blocks = |count: &str| {
             let families = registry().gather();
-            let info = families.iter().find(|family| family.name() == "penstock_cache_config_info").unwrap();
+            let Some(info) = families.iter().find(|family| family.name() == "penstock_cache_config_info") else { return false };
             let has = |value: &str, metric: &prometheus::proto::Metric| metric.get_label().iter().any(|label| label.value() == value);
             info.get_metric().iter().any(|metric| has("m-engines", metric) && has(count, metric))
         };
