@@ -7,10 +7,14 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use ureq::tls::TlsConfig;
 
+use serde_json::Value;
+
 use super::output::print;
 use super::remote::RemoteArgs;
 use super::serve::reachable;
 
+/// The most of an answer that is read [bytes].
+const MAX_BODY: u64 = 1 << 20;
 /// Time that the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -45,7 +49,18 @@ pub fn run(args: &HealthArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let agent = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false).tls_config(tls);
     let agent: ureq::Agent = if is_own { agent.proxy(None) } else { agent }.build().into();
     let answer = agent.get(format!("{address}/{path}")).call();
-    let status = answer.with_context(|| format!("{address} does not answer"))?.status();
+    let mut answer = answer.with_context(|| format!("{address} does not answer"))?;
+    let status = answer.status();
     ensure!(status.is_success(), "{address} answers {}: see its log", status.as_u16());
-    print(&format!("{address} {}\n", if args.live { "is alive" } else { "accepts requests" }))
+    let lost = lost_replicas(&answer.body_mut().with_config().limit(MAX_BODY).read_to_string().unwrap_or_default());
+    print(&format!("{address} {}{lost}\n", if args.live { "is alive" } else { "accepts requests" }))
+}
+
+/// What an answer says about replicas that have left. Empty if it names none, as those of other servers.
+fn lost_replicas(body: &str) -> String {
+    let body: Value = serde_json::from_str(body).unwrap_or_default();
+    let name =
+        |lost: &Value| Some(format!("replica {} of {} ({})", lost["replica"].as_u64()?, lost["model"].as_str()?, lost["device"].as_str()?));
+    let names: Vec<String> = body["lost_replicas"].as_array().into_iter().flatten().filter_map(name).collect();
+    if names.is_empty() { String::new() } else { format!(", without {}", names.join(", ")) }
 }

@@ -47,6 +47,9 @@ pub struct ServeArgs {
     /// given several times
     #[arg(long = "adapter", value_name = "NAME[@BASE]=PATH")]
     adapters: Vec<AdapterFlag>,
+    /// Load each model N times: on N GPUs, starting at --device, or on parts of the CPU
+    #[arg(long, value_name = "N")]
+    replicas: Option<usize>,
     /// Restart the server if it crashes, hangs or loses its GPU; the port stays open
     #[arg(long)]
     supervise: bool,
@@ -60,9 +63,9 @@ pub struct ServeArgs {
 }
 
 pub fn run(args: ServeArgs, config: Option<&Path>) -> anyhow::Result<()> {
-    let ServeArgs { host, port, models, mmproj, draft, adapters, supervise, supervised, log, engine } = args;
+    let ServeArgs { host, port, models, mmproj, draft, adapters, replicas, supervise, supervised, log, engine } = args;
     let adapters = adapters.into_iter().map(|AdapterFlag(entry)| entry).collect();
-    let overrides = log.add_to(Overrides { host, port, models, mmproj, draft, adapters, ..engine.overrides() });
+    let overrides = log.add_to(Overrides { host, port, models, mmproj, draft, adapters, replicas, ..engine.overrides() });
     let file = config.map(Path::to_owned);
     let config = Config::load(file.as_deref(), &overrides)?;
     telemetry::init(&log.of(&config))?;

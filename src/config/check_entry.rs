@@ -6,7 +6,7 @@ use super::entry::ModelEntry;
 use super::mmproj::{Mmproj, MmprojFile};
 use super::sampling::check_sampling;
 use super::source::{PypiPackage, Source};
-use super::validate::MAX_IDLE_MINUTES;
+use super::validate::{MAX_IDLE_MINUTES, MAX_REPLICAS};
 
 /// Checks an entry. Every part that enters a path, a URL or a command line must have a form that cannot break out of it.
 pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
@@ -19,6 +19,9 @@ pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
     }
     if entry.share.is_some_and(|share| !(0.01..=100.0).contains(&share)) {
         return Err("share must be from 0.01 to 100".into());
+    }
+    if entry.replicas.is_some_and(|replicas| !(1..=MAX_REPLICAS).contains(&replicas)) {
+        return Err(format!("replicas must be from 1 to {MAX_REPLICAS}"));
     }
     if entry.draft.as_deref().is_some_and(|name| name.trim().is_empty()) {
         return Err("draft is empty: name a model or the path of a GGUF file, or remove the key".into());

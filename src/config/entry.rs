@@ -95,6 +95,9 @@ pub struct ModelEntry {
     /// The model's weight when its device's time and memory are divided among models. None: 1.
     #[serde(default)]
     pub share: Option<f64>,
+    /// How often the model is loaded. Replaces `engine.replicas`.
+    #[serde(default)]
+    pub replicas: Option<usize>,
     /// Whether the model's answers are drafted. None: as `engine.drafts` says.
     #[serde(default)]
     pub drafts: Option<Drafts>,
@@ -144,6 +147,7 @@ impl ModelEntry {
             reasoning_effort: None,
             chat_template_kwargs: BTreeMap::new(),
             share: None,
+            replicas: None,
             drafts: None,
             draft: None,
             adapter: None,

@@ -216,6 +216,7 @@ impl Merged {
             backend,
             threads,
             device,
+            replicas,
             context,
             cache_type,
             mmproj: _,
@@ -233,6 +234,7 @@ impl Merged {
         flag("--backend", "engine", "backend", backend.map(|backend| Value::new(None, backend.name())));
         flag("--threads", "engine", "threads", threads.map(|threads| Value::new(None, threads as u64)));
         flag("--device", "engine", "device", device.map(|device| Value::new(None, u64::from(device))));
+        flag("--replicas", "engine", "replicas", replicas.map(|replicas| Value::new(None, replicas as u64)));
         flag("--context", "engine", "context", context.map(|context| Value::new(None, context.to_string())));
         flag("--cache-type", "engine", "cache_type", cache_type.map(|kind| Value::new(None, kind.name())));
         flags.into_iter().try_for_each(|setting| self.set(setting))

@@ -34,6 +34,8 @@ pub struct Overrides {
     pub threads: Option<usize>,
     /// `--device`
     pub device: Option<u32>,
+    /// `--replicas`
+    pub replicas: Option<usize>,
     /// `--context`
     pub context: Option<Context>,
     /// `--cache-type`

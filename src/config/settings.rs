@@ -128,6 +128,8 @@ pub struct Engine {
     pub backend: Backend,
     /// Index of the GPU.
     pub device: u32,
+    /// How often each model is loaded, unless its entry says so: on this many GPUs, starting at `device`, or on parts of the CPU.
+    pub replicas: usize,
     /// Share of the GPU's memory that may be in use after the KV cache is allocated. Used if `kv_tokens` is 0.
     pub gpu_memory_fraction: f64,
     /// Time without progress after which an engine counts as stuck, which ends the process [s].

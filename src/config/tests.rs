@@ -116,6 +116,7 @@ fn each_layer_overrides_the_one_before() {
         device: Some(2),
         context: Some(Context::Tokens(64)),
         cache_type: Some(CacheType::Q8),
+        replicas: Some(3),
     };
     let config = Config::load_from(&scene.surroundings, &flags).unwrap();
     assert_eq!((config.server.host.to_string().as_str(), config.server.port), ("::1", 5));
@@ -124,7 +125,7 @@ fn each_layer_overrides_the_one_before() {
         (config.engine.backend, config.engine.threads, config.engine.context, config.engine.max_running),
         (Backend::Cpu, 3, Context::Tokens(64), 7)
     );
-    assert_eq!((config.engine.device, config.engine.cache_type), (2, CacheType::Q8));
+    assert_eq!((config.engine.device, config.engine.cache_type, config.engine.replicas), (2, CacheType::Q8, 3));
 }
 
 #[test]

@@ -22,6 +22,9 @@ fn within<T: PartialOrd + std::fmt::Display>(value: T, range: RangeInclusive<T>)
     if range.contains(&value) { Ok(()) } else { Err(format!("{value} is not between {} and {}", range.start(), range.end())) }
 }
 
+/// More GPUs than a host has.
+pub(super) const MAX_REPLICAS: usize = 64;
+
 /// A year [minutes].
 pub(super) const MAX_IDLE_MINUTES: f64 = 525_600.0;
 
@@ -49,6 +52,7 @@ pub(super) fn engine(key: &str, engine: &Engine) -> Checked {
     match key {
         "threads" => within(engine.threads, 0..=1024),
         "device" => within(engine.device, 0..=255),
+        "replicas" => within(engine.replicas, 1..=MAX_REPLICAS),
         "gpu_memory_fraction" => within(engine.gpu_memory_fraction, 0.05..=1.0),
         "step_timeout_seconds" => within(engine.step_timeout_seconds, 1..=3600),
         "kv_tokens" => within(engine.kv_tokens, 0..=1 << 30),

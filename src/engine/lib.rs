@@ -105,6 +105,14 @@ pub fn open_on(device: Box<dyn Device>, weights: Weights, options: &EngineOption
     Ok(engine)
 }
 
+/// The number of a backend's devices on this machine.
+///
+/// # Errors
+/// [`EngineError::NoDevice`] if this build lacks the backend, or a driver is missing.
+pub fn num_devices(kind: BackendKind) -> Result<u32, EngineError> {
+    (find_backend(BACKENDS, kind)?.count)()
+}
+
 /// Finds a device of `kind`. None takes the first backend that has a device, and logs why earlier backends have none.
 ///
 /// # Errors

@@ -38,6 +38,8 @@ pub struct EngineOptions {
     pub resident: Resident,
     /// The part of the model that the engine computes, and in how many shards.
     pub part: ModelPart,
+    /// The engine's number among the replicas of its model, and how many there are. On the CPU, they divide threads and memory.
+    pub replica: (usize, usize),
 }
 
 /// A part of a model. Parts give the bits of the whole, which tests compare: no setting chooses one.
@@ -76,6 +78,7 @@ impl Default for EngineOptions {
             max_adapters: 16,
             resident: Resident::default(),
             part: ModelPart::default(),
+            replica: (0, 1),
         }
     }
 }

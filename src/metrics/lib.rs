@@ -1,8 +1,10 @@
 //! Prometheus metrics: their names, units and buckets.
 
 mod adapters;
+mod engine_gauges;
 mod process;
 mod registry;
+mod replicas;
 mod tiers;
 mod vllm;
 
@@ -10,10 +12,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 pub use adapters::{AdapterMetrics, set_adapter_traffic};
+use engine_gauges::EngineLoads;
+pub use engine_gauges::{EngineGauges, EngineLoad};
 use prometheus::proto::MetricFamily;
 use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 pub use registry::registry;
 use registry::{PREFIX, WAIT_BUCKETS, registered};
+pub use replicas::set_replicas;
 pub use tiers::TierMetrics;
 
 /// Buckets for the time between two tokens [s].
@@ -139,6 +144,8 @@ pub struct ModelMetrics {
     /// Its sample count is the number of loads.
     pub model_load_seconds: Histogram,
     pub model_load_failures_total: IntCounter,
+    /// What each engine of the model adds to its gauges.
+    engines: Arc<EngineLoads>,
 }
 
 impl ModelMetrics {
@@ -156,24 +163,22 @@ impl ModelMetrics {
         let histogram =
             |name, help, buckets: &[f64]| registered(Histogram::with_opts(HistogramOpts::from(opts(name, help)).buckets(buckets.to_vec())));
         let finished = opts("request_success_total", "Requests that ended, by reason");
-        let memory = opts("device_memory_bytes", "Memory of the device that the model runs on; held: by the engine's own count");
         let request_success_total = registered(IntCounterVec::new(finished, &["finished_reason"]));
         // A rate needs a sample before the first count.
         for reason in ["stop", "length", "abort", "error"] {
             let _ = request_success_total.with_label_values(&[reason]);
         }
-        let cache = opts("cache_config_info", "The largest KV cache, in blocks of tokens; the value is always 1");
-        let bytes = opts("kv_cache_bytes", "The KV cache; used: by running sequences, backed: with memory, most: the size it may grow to");
         let per_pos = opts("spec_decode_num_accepted_tokens_per_pos_total", "Drafted tokens that were right, by their place in the draft");
+        let engines = Arc::new(EngineLoads::new(&opts));
         Self {
-            kv_cache_bytes: registered(IntGaugeVec::new(bytes, &["kind"])),
+            kv_cache_bytes: engines.cache_bytes.clone(),
             cache_growths_total: counter("cache_growths_total", "How often the KV cache has taken more memory"),
             cache_give_backs_total: counter("cache_give_backs_total", "How often the KV cache has given memory back"),
-            cache_config_info: registered(IntGaugeVec::new(cache, &["block_size", "num_gpu_blocks", "enable_prefix_caching"])),
-            device_memory_bytes: registered(IntGaugeVec::new(memory, &["kind"])),
-            num_requests_running: gauge("num_requests_running", "Sequences in the running batch"),
-            num_requests_waiting: gauge("num_requests_waiting", "Sequences that wait to be admitted"),
-            kv_cache_usage_perc: registered(Gauge::with_opts(opts("kv_cache_usage_perc", "KV blocks in use, 1 = all"))),
+            cache_config_info: engines.cache_info.clone(),
+            device_memory_bytes: engines.device_bytes.clone(),
+            num_requests_running: engines.num_running.clone(),
+            num_requests_waiting: engines.num_waiting.clone(),
+            kv_cache_usage_perc: engines.cache_usage.clone(),
             prompt_tokens_total: counter("prompt_tokens_total", "Prompt tokens processed, cached ones included"),
             generation_tokens_total: counter("generation_tokens_total", "Tokens generated"),
             request_success_total,
@@ -211,6 +216,7 @@ impl ModelMetrics {
             step_tokens: histogram("step_tokens", "Tokens that a step computes, of all its sequences", TOKEN_BUCKETS),
             model_load_seconds: histogram("model_load_seconds", "From opening the file to a running engine", WAIT_BUCKETS),
             model_load_failures_total: counter("model_load_failures_total", "Loads that failed"),
+            engines,
         }
     }
 
@@ -226,18 +232,12 @@ impl ModelMetrics {
 
     /// Resets the gauges of an unloaded model, which has no cache and takes no memory.
     pub fn rest(&self) {
-        self.num_requests_running.set(0);
-        self.num_requests_waiting.set(0);
-        self.kv_cache_usage_perc.set(0.0);
-        self.cache_config_info.reset();
-        self.device_memory_bytes.reset();
+        self.engines.clear();
     }
 
-    /// Sets the size of the KV cache, and drops the previous one.
-    pub fn describe_cache(&self, block_size: usize, num_blocks: usize, caches_prefixes: bool) {
-        self.cache_config_info.reset();
-        let prefixes = if caches_prefixes { "True" } else { "False" };
-        self.cache_config_info.with_label_values(&[&block_size.to_string(), &num_blocks.to_string(), prefixes]).set(1);
+    /// Adds an engine that runs the model. The gauges are the sums of all of them.
+    pub fn add_engine(&self, load: EngineLoad) -> EngineGauges {
+        EngineGauges::join(&self.engines, load)
     }
 }
 
@@ -274,7 +274,8 @@ mod tests {
         model.request_success_total.with_label_values(&["stop"]).inc();
         model.request_queue_time_seconds.observe(0.5);
         model.count_drafts(4, 2);
-        model.describe_cache(32, 100, true);
+        let load = EngineLoad { block_size: 32, num_blocks: 100, caches_prefixes: true, ..EngineLoad::default() };
+        let _engine = model.add_engine(load);
         model.prefix_cache_queries_total.inc_by(8);
         model.prefix_cache_hits_total.inc_by(2);
         assert!(gather(false).iter().all(|family| !family.name().starts_with("vllm:")));
@@ -288,5 +289,34 @@ mod tests {
         let rate = find("vllm:gpu_prefix_cache_hit_rate").unwrap().get_metric();
         let of_model = rate.iter().find(|metric| metric.get_label().iter().any(|label| label.value() == "m-vllm")).unwrap();
         assert_eq!(of_model.get_gauge().get_value(), 0.25);
+    }
+
+    #[test]
+    fn gauges_are_the_sums_of_the_engines_that_are_there() {
+        let model = ModelMetrics::for_model("m-engines");
+        let load = |num_running, num_blocks| EngineLoad { num_running, num_blocks, block_size: 32, cache_usage: 0.5, ..Default::default() };
+        let (one, two) = (model.add_engine(load(3, 100)), model.add_engine(load(4, 60)));
+        let shown = || (model.num_requests_running.get(), model.kv_cache_usage_perc.get());
+        let has_blocks = |count: &str| {
+            let families = registry().gather();
+            let Some(info) = families.iter().find(|family| family.name() == "penstock_cache_config_info") else { return false };
+            let has = |value: &str, metric: &prometheus::proto::Metric| metric.get_label().iter().any(|label| label.value() == value);
+            info.get_metric().iter().any(|metric| has("m-engines", metric) && has(count, metric))
+        };
+        assert_eq!(shown(), (7, 0.5));
+        assert!(has_blocks("160"));
+        one.set(|load| (load.num_running, load.cache_usage, load.cache_bytes, load.device_bytes) = (1, 1.0, [1, 2, 3], Some([5, 6, 7])));
+        two.set(|load| (load.cache_bytes, load.device_bytes) = ([10, 20, 30], Some([50, 60, 70])));
+        assert_eq!(shown(), (5, 0.75));
+        let sums = |vec: &IntGaugeVec, kinds: [&str; 3]| kinds.map(|kind| vec.with_label_values(&[kind]).get());
+        assert_eq!(sums(&model.kv_cache_bytes, ["used", "backed", "most"]), [11, 22, 33]);
+        assert_eq!(sums(&model.device_memory_bytes, ["free", "total", "held"]), [55, 66, 77]);
+        one.leave();
+        one.set(|load| load.num_running = 9);
+        assert_eq!(shown(), (4, 0.5), "what an engine shows after it has left does not count");
+        assert!(has_blocks("60") && !has_blocks("160"));
+        drop((one, two));
+        assert_eq!(shown(), (0, 0.0));
+        assert!(!has_blocks("60"));
     }
 }

@@ -8,7 +8,7 @@ use super::load_slot::LoadSlot;
 use super::model_memory::ModelMemory;
 use super::notifier::Notifier;
 use config::ModelEntry;
-use serving::Model;
+use serving::{Model, ReplicaStatus};
 
 /// A base model: weights that are loaded once for all their variants.
 pub struct Base {
@@ -27,8 +27,8 @@ pub struct Base {
 pub struct Loaded {
     /// The longest context served [tokens].
     pub context: usize,
-    /// Memory on its device.
-    pub bytes: ModelMemory,
+    /// Memory on each of its devices, by the device's name.
+    pub on_devices: Vec<(String, ModelMemory)>,
     /// The models, in the order of [`Base::variants`].
     pub models: Vec<Arc<Model>>,
 }
@@ -83,13 +83,28 @@ impl Loaded {
         self.models.iter().any(|model| model.base.handle.is_lost())
     }
 
-    /// The part of the KV cache that could be given back at once [bytes].
+    /// Memory on all its devices.
+    pub fn bytes(&self) -> ModelMemory {
+        self.on_devices.iter().fold(ModelMemory::default(), |sum, (_, bytes)| sum.plus(*bytes))
+    }
+
+    /// Memory on the device of this name [bytes].
+    pub fn bytes_on(&self, device: &str) -> u64 {
+        self.on_devices.iter().filter(|(name, _)| name == device).map(|(_, bytes)| bytes.total()).fold(0, u64::saturating_add)
+    }
+
+    /// The part of the KV cache that could be given back at once, of all devices [bytes].
     pub fn idle_cache(&self) -> u64 {
         self.models.first().map_or(0, |model| {
             let cache = model.base.handle.cache();
             // The cache keeps its size at the load.
-            cache.backed.saturating_sub(cache.used.max(self.bytes.cache))
+            cache.backed.saturating_sub(cache.used.max(self.bytes().cache))
         })
+    }
+
+    /// The state of each replica.
+    pub fn replicas(&self) -> Vec<ReplicaStatus> {
+        self.models.first().map(|model| model.base.handle.replicas()).unwrap_or_default()
     }
 
     pub fn stop(&self) {

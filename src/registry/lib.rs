@@ -30,6 +30,7 @@ mod options;
 mod pull;
 mod pulls;
 mod registry;
+mod replica_devices;
 mod served_models;
 mod usage;
 

@@ -10,9 +10,10 @@ use super::drafting::{Drafting, draft_model};
 use super::load_admission::LoadAdmission;
 use super::mmproj::{FoundEncoder, PictureEncoder, mmproj};
 use super::model_memory::{ModelMemory, measured};
-use super::options::{backend, default_sampling, engine_options, run_options};
+use super::options::{default_sampling, engine_options, run_options};
+use super::replica_devices::ReplicaDevices;
 use config::{Config, ExampleRole, ModelEntry, StoredVariant};
-use engine::{BackendKind, Device, DeviceMemory, EngineOptions, Need};
+use engine::{BackendKind, Device, EngineOptions, Need};
 use gguf::{Backing, GgufFile};
 use logits::SamplingChoice;
 use serving::{
@@ -26,42 +27,61 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
     // Templates are compiled before the engine starts, so that a bad template is found without loading the weights.
     let parts = parts(base, &|variant| file.chat_template(variant.chat_template.as_deref()))?;
     let on_backend = || format!("engine.backend (--backend) is {}", config.engine.backend.name());
-    let device = engine::find_device(backend(config.engine.backend), config.engine.device).with_context(on_backend)?;
-    let drafting = Drafting::of(config, entry, &file, &*device);
-    let options = |context: usize| drafting.apply(EngineOptions { context, ..engine_options(&config.engine, entry) });
+    let devices = ReplicaDevices::find(config, entry).with_context(on_backend)?;
+    let first = devices.first()?;
+    let drafting = Drafting::of(config, entry, &file, first);
+    let options = |context: usize| {
+        let engine = engine_options(&config.engine, entry);
+        drafting.apply(EngineOptions { context, replica: (0, devices.count()), ..engine })
+    };
     let draft = draft_model(config, entry, &file)?;
     let FoundEncoder { encoder, notes } = mmproj(config, entry, path, &file.row_shape())?;
     notes.iter().for_each(|note| tracing::warn!("{}: {}", entry.id, note.escape_debug()));
     if let Some(PictureEncoder { path, facts }) = &encoder {
         tracing::info!("{}: pictures are read by {} ({})", entry.id, path.display().to_string().escape_debug(), facts.family);
     }
-    let of_encoder = encoder_bytes(encoder.as_ref(), &*device);
-    let beside = |context: usize| {
-        let of_draft = draft.as_ref().map(|draft| draft.need(&*device, &options(context))).transpose().with_context(on_backend)?;
-        anyhow::Ok(of_draft.map_or(0, |need| need.total()).saturating_add(of_encoder))
+    let of_encoder = encoder_bytes(encoder.as_ref(), first);
+    // The encoder runs on the first device.
+    let on = |device: &dyn Device| if device.place() == first.place() { of_encoder } else { 0 };
+    let beside = |device: &dyn Device, context: usize| {
+        let of_draft = draft.as_ref().map(|draft| draft.need(device, &options(context))).transpose().with_context(on_backend)?;
+        anyhow::Ok(of_draft.map_or(0, |need| of_all(need, devices.num_per_device()).total()).saturating_add(on(device)))
     };
-    let needs = |context: usize| {
-        let need = file.need(&*device, &options(context)).with_context(on_backend)?;
-        anyhow::Ok(Need { weights: need.weights.saturating_add(beside(context)?), ..need })
+    let needs = |device: &dyn Device, context: usize| {
+        let need = file.need(device, &options(context)).with_context(on_backend)?;
+        let need = of_all(need, devices.num_per_device());
+        anyhow::Ok(Need { weights: need.weights.saturating_add(beside(device, context)?), ..need })
+    };
+    // Makes room on each device. Returns what the model needs there.
+    let make_room = |context: usize| {
+        let needs = devices.places().map(|device| needs(device, context)).collect::<anyhow::Result<Vec<Need>>>()?;
+        let total = needs.iter().map(Need::total).fold(0, u64::saturating_add);
+        for (device, need) in devices.places().zip(&needs) {
+            admission.make(need, total.saturating_sub(need.total()), &|| Some(device.describe().ok()?.memory?.free))?;
+        }
+        anyhow::Ok(needs)
     };
     // The length of an automatic context depends on the free memory, so room for a short context is made first.
-    let free = || Some(device.describe().ok()?.memory?.free);
-    admission.make(&needs(least_context(config, entry, &file))?, &free)?;
-    let context = context(config, entry, &file, (&*device, drafting, &beside))?;
-    let need = needs(context)?;
-    admission.make(&need, &free)?;
+    make_room(least_context(config, entry, &file))?;
+    let contexts = devices.places().map(|device| context(config, entry, &file, (device, &options(0), &|context| beside(device, context))));
+    let context = contexts.collect::<anyhow::Result<Vec<usize>>>()?.into_iter().min().context("no device is left")?;
+    let needs = make_room(context)?;
     let mmproj = encoder.map(|encoder| encoder.path);
-    let draft = draft.map(|draft| -> OpenDraft { Box::new(|target, options| draft.open_beside(target, options)) });
+    let draft = draft.map(|draft| -> OpenDraft { Box::new(move |target, options| draft.open_beside(target, options)) });
     let options = RunOptions { mmproj, draft, share: entry.share.unwrap_or(1.0), ..run_options(config, entry, context)? };
     let of_file = file.sampling();
     let options = with_drafts(options, drafting);
-    let model = Arc::new(file.start(device, options).with_context(on_backend)?);
-    let bytes = match model.backend {
-        BackendKind::Cpu => ModelMemory::from(&need),
-        BackendKind::Cuda => measured(&need, device_memory(config)),
-    };
+    let places: Vec<_> = devices.places().map(Device::place).collect();
+    let model = Arc::new(file.start_replicas(devices.into_all(), options).with_context(on_backend)?);
+    let on_devices = needs.iter().zip(places).map(|(need, place)| (need.device.clone(), memory_on(need, place))).collect();
     let models = models_of(parts, base, &model, of_file);
-    Ok(Loaded { context, bytes, models })
+    Ok(Loaded { context, on_devices, models })
+}
+
+/// The memory of replicas on one device, which share their weights there.
+fn of_all(need: Need, count: usize) -> Need {
+    let times = |bytes: u64| bytes.saturating_mul(count as u64);
+    Need { cache: times(need.cache), scratch: times(need.scratch), ..need }
 }
 
 /// The memory that a picture encoder takes on a model's device. One that the device does not run is in the host's memory, which only a load
@@ -151,9 +171,13 @@ pub fn models_over(base: &Base, old: &Base, loaded: &Loaded, path: &Path) -> any
     base.variants.iter().map(|variant| known(variant).cloned().or_else(|| made.next()).context("a name has no model")).collect()
 }
 
-/// The current memory of the device that models are loaded on.
-fn device_memory(config: &Config) -> Option<DeviceMemory> {
-    engine::find_device(backend(config.engine.backend), config.engine.device).ok()?.describe().ok()?.memory
+/// The memory that a model takes on a device after its load.
+fn memory_on(need: &Need, (kind, index): (BackendKind, u32)) -> ModelMemory {
+    let now = || engine::device(kind, index).ok()?.describe().ok()?.memory;
+    match kind {
+        BackendKind::Cpu => ModelMemory::from(need),
+        BackendKind::Cuda => measured(need, now()),
+    }
 }
 
 fn name_defaults(entry: &ModelEntry) -> anyhow::Result<NameDefaults> {
@@ -196,7 +220,7 @@ fn context(
     config: &Config,
     entry: &ModelEntry,
     file: &ModelFile,
-    (device, drafting, beside): (&dyn Device, Drafting, &dyn Fn(usize) -> anyhow::Result<u64>),
+    (device, options, beside): (&dyn Device, &EngineOptions, &dyn Fn(usize) -> anyhow::Result<u64>),
 ) -> anyhow::Result<usize> {
     let (id, most) = (&entry.id, file.context_length());
     match entry.context.unwrap_or(config.engine.context) {
@@ -206,10 +230,9 @@ fn context(
         }
         config::Context::Tokens(tokens) => Ok(tokens),
         config::Context::Auto => {
-            let options = drafting.apply(engine_options(&config.engine, entry));
             // The longer the context, the more the draft model takes, so the second length is no longer than the first.
-            let longest = file.auto_context(device, &options, beside(least_context(config, entry, file))?)?;
-            let context = file.auto_context(device, &options, beside(longest)?)?;
+            let longest = file.auto_context(device, options, beside(least_context(config, entry, file))?)?;
+            let context = file.auto_context(device, options, beside(longest)?)?;
             if context < most {
                 tracing::info!("{id}: the context is {context} of the {most} tokens that the model was made for: set --context for more");
             }

@@ -11,7 +11,6 @@ use std::time::Instant;
 
 use super::base::Base;
 use super::load_slot::LoadFault;
-use super::model_memory::ModelMemory;
 use super::notifier::Notifier;
 use config::Server;
 use engine::Need;
@@ -83,7 +82,10 @@ pub struct LoadAdmission<'a> {
 /// A loaded model, which takes memory.
 struct ResidentModel {
     base: Arc<Base>,
-    bytes: ModelMemory,
+    /// On all its devices [bytes].
+    bytes: u64,
+    /// On the device in question [bytes].
+    on_device: u64,
     /// The part of its KV cache that can be given back at once [bytes].
     idle_cache: u64,
     last: Instant,
@@ -93,23 +95,25 @@ struct ResidentModel {
 
 impl LoadAdmission<'_> {
     /// Waits until a model that needs `need` fits, and unloads other models if necessary. If no other model is loaded, the model is assumed
-    /// to fit, because the engine itself refuses a model that is too large. `free`: measures the device's free memory [bytes].
+    /// to fit, because the engine itself refuses a model that is too large. `elsewhere`: what the model needs on other devices [bytes].
+    /// `free`: measures the device's free memory [bytes].
     ///
     /// # Errors
     /// A limit excludes the model, or the models in use leave no room until the deadline.
-    pub fn make(&self, need: &Need, free: &dyn Fn() -> Option<u64>) -> anyhow::Result<()> {
+    pub fn make(&self, need: &Need, elsewhere: u64, free: &dyn Fn() -> Option<u64>) -> anyhow::Result<()> {
         let limit = self.server.model_memory_bytes;
-        if limit > 0 && need.total() > limit {
-            anyhow::bail!("it needs {} bytes, and server.model_memory_bytes is {limit}", need.total());
+        let total = need.total().saturating_add(elsewhere);
+        if limit > 0 && total > limit {
+            anyhow::bail!("it needs {total} bytes, and server.model_memory_bytes is {limit}");
         }
         loop {
             let seen = self.notifier.count();
-            let held = self.held();
+            let held = self.held(&need.device);
             let now = free();
-            if held.is_empty() {
+            if held.iter().all(|held| held.on_device == 0) {
                 self.baselines.note(need, now);
             }
-            let Some(shortage) = self.shortage(need, now, &held) else { return Ok(()) };
+            let Some(shortage) = self.shortage((need, total), now, &held) else { return Ok(()) };
             let victim = held.iter().filter(|held| held.is_free).min_by_key(|held| held.last);
             if let Some(victim) = victim {
                 (self.unload)(&victim.base, UnloadReason::Memory);
@@ -126,23 +130,24 @@ impl LoadAdmission<'_> {
         }
     }
 
-    /// The other loaded models.
-    fn held(&self) -> Vec<ResidentModel> {
+    /// The other loaded models. `device`: the device in question.
+    fn held(&self, device: &str) -> Vec<ResidentModel> {
         let of = |base: Arc<Base>| {
             let (loaded, usage) = base.slot.loaded()?;
             let is_free = usage.num_leases() == 0 && base.slot.num_waiting() == 0 && !base.is_pinned();
-            Some(ResidentModel { bytes: loaded.bytes, idle_cache: loaded.idle_cache(), last: usage.last().instant, is_free, base })
+            let (bytes, on_device) = (loaded.bytes().total(), loaded.bytes_on(device));
+            Some(ResidentModel { bytes, on_device, idle_cache: loaded.idle_cache(), last: usage.last().instant, is_free, base })
         };
         (self.all)().into_iter().filter(|other| !std::ptr::eq(&**other, self.base)).filter_map(of).collect()
     }
 
     /// The reason why the model does not fit besides the others. None if it fits.
-    fn shortage(&self, need: &Need, free: Option<u64>, held: &[ResidentModel]) -> Option<String> {
+    fn shortage(&self, (need, total): (&Need, u64), free: Option<u64>, held: &[ResidentModel]) -> Option<String> {
         let (most, limit) = (self.server.max_loaded_models, self.server.model_memory_bytes);
         if most > 0 && held.len() >= most {
             return Some(format!("server.max_loaded_models is {most}"));
         }
-        let taken = held.iter().map(|held| held.bytes.total()).fold(need.total(), u64::saturating_add);
+        let taken = held.iter().map(|held| held.bytes).fold(total, u64::saturating_add);
         if limit > 0 && taken > limit {
             return Some(format!("with it, models take {taken} bytes, and server.model_memory_bytes is {limit}"));
         }
@@ -150,8 +155,10 @@ impl LoadAdmission<'_> {
             return None;
         }
         // The engine asks for the idle memory of other caches before it opens.
-        let idle = held.iter().map(|held| held.idle_cache).fold(0, u64::saturating_add);
-        let free = free?.saturating_add(idle).min(self.baselines.of(&need.device)?.saturating_sub(taken - need.total()));
+        let there = held.iter().filter(|held| held.on_device > 0);
+        let on_device = there.clone().map(|held| held.on_device).fold(0, u64::saturating_add);
+        let idle = there.map(|held| held.idle_cache).fold(0, u64::saturating_add);
+        let free = free?.saturating_add(idle).min(self.baselines.of(&need.device)?.saturating_sub(on_device));
         (need.total() > free).then(|| format!("it needs {} bytes, and {} has {free} left", need.total(), need.device))
     }
 }

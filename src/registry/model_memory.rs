@@ -15,6 +15,14 @@ impl ModelMemory {
     pub fn total(&self) -> u64 {
         self.weights.saturating_add(self.cache).saturating_add(self.scratch)
     }
+
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            weights: self.weights.saturating_add(other.weights),
+            cache: self.cache.saturating_add(other.cache),
+            scratch: self.scratch.saturating_add(other.scratch),
+        }
+    }
 }
 
 impl From<&Need> for ModelMemory {

@@ -9,6 +9,7 @@ use super::model_memory::ModelMemory;
 use super::pull::PullState;
 use super::registry::{Registry, lock};
 use config::ModelEntry;
+use serving::ReplicaStatus;
 
 /// The state of a model.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct ModelStatus {
     /// Memory on the device. Names over the same base model share it.
     pub bytes: Option<ModelMemory>,
     pub context: Option<usize>,
+    /// The replicas of a loaded model. Names over the same base model share them.
+    pub replicas: Vec<ReplicaStatus>,
     pub backend: Option<&'static str>,
     /// How keys and values are stored.
     pub cache_type: Option<&'static str>,
@@ -94,6 +97,7 @@ impl ModelStatus {
             download: None,
             bytes: None,
             context: None,
+            replicas: Vec::new(),
             backend: None,
             cache_type: None,
             num_requests: 0,
@@ -121,7 +125,8 @@ fn status(base: &Base, variant: &ModelEntry) -> ModelStatus {
         parent: variant.parent().map(str::to_owned),
         state,
         loading_seconds: if let LoadPhase::Loading(since) = phase { Some(since.as_secs()) } else { None },
-        bytes: of_load.map(|(loaded, _)| loaded.bytes),
+        bytes: of_load.map(|(loaded, _)| loaded.bytes()),
+        replicas: of_load.map(|(loaded, _)| loaded.replicas()).unwrap_or_default(),
         context: served.map(|served| variant.context_within(served)),
         backend: of_load.and_then(|(loaded, _)| Some(loaded.models.first()?.base.backend.name())),
         cache_type: of_load.and_then(|(loaded, _)| Some(loaded.models.first()?.base.cache_type.name())),

@@ -22,7 +22,7 @@ use catalogue::{Progress, Store, Tools};
 use config::{Config, ModelEntry, NamedAdapter};
 use logits::SamplingChoice;
 use metrics::ModelMetrics;
-use serving::{AdapterStore, Model};
+use serving::{AdapterStore, Model, ReplicaStatus};
 
 /// A model as `/v1/models` lists it.
 #[derive(Clone, Debug)]
@@ -401,6 +401,25 @@ impl Registry {
     /// Whether any engine has died and its model is not loaded again yet.
     pub fn has_dead_engine(&self) -> bool {
         self.served().bases.iter().any(|base| base.slot.died().is_some())
+    }
+
+    /// The replicas that have left models whose others serve on, by the model's id.
+    pub fn lost_replicas(&self) -> Vec<(String, ReplicaStatus)> {
+        let of_base = |base: &Arc<Base>| {
+            let replicas = base.slot.peek().map(|loaded| loaded.replicas()).unwrap_or_default();
+            let id = base.id().to_owned();
+            replicas.into_iter().filter(|replica| !replica.serves).map(move |replica| (id.clone(), replica))
+        };
+        self.served().bases.iter().flat_map(of_base).collect()
+    }
+
+    /// Whether each replica of the loaded models serves, by the model's id.
+    pub fn replicas(&self) -> Vec<(String, Vec<bool>)> {
+        let of_base = |base: &Arc<Base>| {
+            let (loaded, _) = base.slot.loaded()?;
+            Some((base.id().to_owned(), loaded.replicas().iter().map(|replica| replica.serves).collect()))
+        };
+        self.served().bases.iter().filter_map(of_base).collect()
     }
 
     /// Stops every engine thread.

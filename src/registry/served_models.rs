@@ -58,7 +58,11 @@ impl ServedModels {
     /// Returns the bases that are not served any more.
     pub fn keep(&mut self, before: &Self, models: Vec<(usize, Arc<Base>, Vec<Arc<Model>>)>) -> Vec<Arc<Base>> {
         for (at, old, models) in models {
-            self.bases[at].slot.adopt(&old.slot, |loaded| Loaded { context: loaded.context, bytes: loaded.bytes, models });
+            self.bases[at].slot.adopt(&old.slot, |loaded| Loaded {
+                context: loaded.context,
+                on_devices: loaded.on_devices.clone(),
+                models,
+            });
         }
         for base in &mut self.bases {
             if let Some(old) = before.bases.iter().find(|old| old.is_like(base)) {
@@ -137,7 +141,11 @@ fn shares_load(store: &Store, one: &ModelEntry, two: &ModelEntry) -> bool {
     };
     // A made model has links to the picture encoder of its origin.
     let same_pictures = one.mmproj == two.mmproj || is_stored(one) || is_stored(two);
-    let same_options = one.context == two.context && one.cache_type == two.cache_type && one.draft == two.draft && one.base == two.base;
+    let same_options = one.context == two.context
+        && one.cache_type == two.cache_type
+        && one.draft == two.draft
+        && one.base == two.base
+        && one.replicas == two.replicas;
     same_options && same_pictures && (same_source || same_file())
 }
 

@@ -11,7 +11,7 @@ use crossbeam_channel::Receiver;
 use crate::block_manager::BlockManager;
 use crate::shared_device::{CacheHandle, CacheState, MemoryRequest};
 use engine::{Engine, EngineError};
-use metrics::ModelMetrics;
+use metrics::{EngineGauges, ModelMetrics};
 
 /// Time before a cache that could not grow tries again.
 const RETRY: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 50 });
@@ -140,11 +140,9 @@ impl CacheSize {
     }
 
     /// Updates the gauges. Returns the bytes that are in use, backed, and the most that can be backed.
-    pub fn show(&self, blocks: &BlockManager, metrics: &ModelMetrics, is_busy: bool) -> [u64; 3] {
+    pub fn show(&self, blocks: &BlockManager, gauges: &EngineGauges, is_busy: bool) -> [u64; 3] {
         let bytes = [blocks.num_held(), blocks.num_backed(), blocks.num_blocks()].map(|count| self.bytes(count));
-        for (kind, bytes) in ["used", "backed", "most"].into_iter().zip(bytes) {
-            metrics.kv_cache_bytes.with_label_values(&[kind]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
-        }
+        gauges.set(|load| load.cache_bytes = bytes);
         if let Some(cache_handle) = &self.cache_handle {
             cache_handle.set(CacheState { least: self.bytes(self.least), backed: bytes[1], most: bytes[2], is_busy });
         }

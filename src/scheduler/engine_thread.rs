@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, select_biased};
 
 use crate::cache_size::Cost;
+use crate::engine_fault::EngineFault;
+use crate::engine_state::EngineState;
 use crate::event::Event;
 use crate::sequence::Sequence;
-use crate::shared::Shared;
 use crate::shared_device::{CacheHandle, MemoryRequest};
 use crate::step::Scheduler;
 use crate::time_slicing::TimeSliceClient;
-use crate::watchdog::{self, EngineFault, Heartbeat, Watchdog};
+use crate::watchdog::{self, Heartbeat, Watchdog};
 use engine::EngineError;
 
 pub const STOPPED: &str = "the engine has stopped";
@@ -35,7 +36,7 @@ pub enum Command {
 pub fn run(
     mut scheduler: Scheduler,
     commands: Receiver<Command>,
-    shared: Arc<Shared>,
+    state: Arc<EngineState>,
     watchdog: Option<Watchdog>,
     device: Option<((TimeSliceClient, CacheHandle), Duration)>,
 ) {
@@ -48,19 +49,19 @@ pub fn run(
     if scheduler.has_device() {
         raise_priority();
     }
-    if let Some(Err(error)) = watchdog.map(|watchdog| watchdog::watch(watchdog, &heartbeat, shared.clone())) {
+    if let Some(Err(error)) = watchdog.map(|watchdog| watchdog::watch(watchdog, &heartbeat, state.clone(), scheduler.gauges())) {
         tracing::error!("the watchdog thread did not start: {error}");
     }
-    let outcome = catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, &commands, &heartbeat, &shared, cache_idle)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, &commands, &heartbeat, &state, cache_idle)));
     // The watchdog has nothing left to watch, even if the engine is slow to end.
     heartbeat.rest();
     drop(heartbeat);
     let is_lost = matches!(outcome, Ok(Err(EngineError::Device(_))));
-    let on_lost_device = watchdog.filter(|_| is_lost).map(|watchdog| watchdog.on_fault);
-    if on_lost_device.is_some() {
-        shared.lose();
+    let fault = watchdog.filter(|_| is_lost).map(|_| EngineFault::DeviceLost);
+    if fault.is_some() {
+        state.lose();
     }
-    shared.close();
+    state.close();
     let reason = match outcome {
         Ok(Ok(())) => STOPPED.to_owned(),
         Ok(Err(error)) => format!("the engine failed: {error}"),
@@ -80,8 +81,11 @@ pub fn run(
             sequence.end(Event::Failed(reason.clone()));
         }
     }
-    if let Some(on_fault) = on_lost_device {
-        on_fault(EngineFault::DeviceLost);
+    if reason == STOPPED {
+        return;
+    }
+    if let Some((watchdog, fault)) = watchdog.zip(state.fail(fault)) {
+        (watchdog.on_fault)(fault);
     }
 }
 
@@ -106,14 +110,14 @@ fn serve(
     scheduler: &mut Scheduler,
     commands: &Receiver<Command>,
     heartbeat: &Heartbeat,
-    shared: &Shared,
+    state: &EngineState,
     cache_idle: Duration,
 ) -> Result<(), EngineError> {
     scheduler.measure_memory();
     let mut measured = Instant::now();
     loop {
-        shared.set_cache_bytes(scheduler.cache_bytes());
-        if let Flow::Stop = take_commands(scheduler, commands, (shared, heartbeat), Idle::new(cache_idle))? {
+        state.set_cache_bytes(scheduler.cache_bytes());
+        if let Flow::Stop = take_commands(scheduler, commands, (state, heartbeat), Idle::new(cache_idle))? {
             return Ok(());
         }
         scheduler.reap_cancelled();
@@ -133,7 +137,7 @@ fn serve(
 fn take_commands(
     scheduler: &mut Scheduler,
     commands: &Receiver<Command>,
-    (shared, heartbeat): (&Shared, &Heartbeat),
+    (state, heartbeat): (&EngineState, &Heartbeat),
     mut idle: Idle,
 ) -> Result<Flow, EngineError> {
     let requests = scheduler.requests();
@@ -153,7 +157,7 @@ fn take_commands(
         match command {
             Ok(Command::Enqueue(sequence)) => scheduler.push(*sequence),
             Ok(Command::GiveBack(MemoryRequest { bytes, preempts, reply })) => {
-                let given = give_back(scheduler, bytes, if preempts { Cost::Sequences } else { Cost::Contents }, (shared, heartbeat))?;
+                let given = give_back(scheduler, bytes, if preempts { Cost::Sequences } else { Cost::Contents }, (state, heartbeat))?;
                 scheduler.hold_back();
                 // The caller may have given up.
                 let _ = reply.map(|reply| reply.try_send(given));
@@ -163,17 +167,22 @@ fn take_commands(
             Err(Wake::Timeout) => {
                 let cost = if idle.is_long() { Cost::Contents } else { Cost::Nothing };
                 idle.go_on();
-                give_back(scheduler, u64::MAX, cost, (shared, heartbeat))?;
+                give_back(scheduler, u64::MAX, cost, (state, heartbeat))?;
             }
         }
     }
 }
 
 /// Gives cache memory back. The watchdog watches this like a step, because it waits for the steps in flight.
-fn give_back(scheduler: &mut Scheduler, bytes: u64, cost: Cost, (shared, heartbeat): (&Shared, &Heartbeat)) -> Result<u64, EngineError> {
+fn give_back(
+    scheduler: &mut Scheduler,
+    bytes: u64,
+    cost: Cost,
+    (state, heartbeat): (&EngineState, &Heartbeat),
+) -> Result<u64, EngineError> {
     heartbeat.work(scheduler.num_turns());
     let given = scheduler.give_back(bytes, cost);
-    shared.set_cache_bytes(scheduler.cache_bytes());
+    state.set_cache_bytes(scheduler.cache_bytes());
     scheduler.measure_memory();
     match given {
         Err(error) if !error.is_final() => {

@@ -42,10 +42,9 @@ impl Scheduler {
         }
     }
 
-    /// Adds the sequences that wait for files to the gauge.
-    pub(super) fn show_loading(&self) {
-        let num_waiting = self.disk.as_ref().map_or(0, DiskTier::num_waiting);
-        self.sequences.metrics.num_requests_waiting.add(num_waiting as i64);
+    /// Updates the gauges of the load, with the sequences that wait for files.
+    pub(super) fn show_load(&self) {
+        self.sequences.show_load(self.disk.as_ref().map_or(0, DiskTier::num_waiting));
     }
 
     /// Saves what waits to be saved, before the engine ends. Gives up after a while.

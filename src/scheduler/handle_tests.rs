@@ -3,9 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::engine_fault::EngineFault;
+use crate::engine_thread::STOPPED;
+use crate::event::Event;
 use crate::fake::{FakeEngine, solo_run};
-use crate::testing::{params, sequence, shared, until};
-use crate::watchdog::EngineFault;
+use crate::step::Scheduler;
+use crate::testing::{params, sequence, shared, state, until};
 use engine::{Batch, EngineError, KvCapacity, Masks, Sampled, StepId, StepOutput};
 use model::ModelSpec;
 
@@ -221,18 +224,19 @@ fn the_watchdog_reports_a_thread_that_hangs_outside_of_steps() {
 
 #[test]
 fn the_list_of_clients_does_not_grow_without_bound() {
-    let shared = shared(10);
+    let (shared, state) = (shared(10), state());
     let mut alive = Vec::new();
     for i in 0..if cfg!(miri) { 200 } else { 1000 } {
         let (sender, receiver) = channel();
         let sender = Arc::new(sender);
-        shared.add_client(&sender);
+        let permit = QueuePermits::take(&shared, crate::Client::default(), [1]).unwrap().next().unwrap();
+        state.add_client((Arc::downgrade(&sender), Arc::downgrade(permit.ticket())));
         if i % 100 == 0 {
             alive.push((sender, receiver));
         }
     }
-    assert!(shared.num_clients() <= 16 + alive.len(), "{}", shared.num_clients());
-    shared.tell_all(&Event::Failed("the end".into()));
+    assert!(state.num_clients() <= 16 + alive.len(), "{}", state.num_clients());
+    state.tell_all(&Event::Failed("the end".into()));
     assert!(alive.iter_mut().all(|(_, receiver)| matches!(receiver.blocking_next(), Some(Event::Failed(_)))));
 }
 

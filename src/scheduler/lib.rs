@@ -15,6 +15,8 @@ mod client;
 mod commit;
 mod disk_tier;
 mod drafts;
+mod engine_fault;
+mod engine_state;
 mod engine_thread;
 mod event;
 #[cfg(test)]
@@ -39,6 +41,10 @@ mod progress;
 mod queue_permits;
 #[cfg(test)]
 mod random;
+mod replica;
+#[cfg(test)]
+mod replicas_tests;
+mod routing;
 #[cfg(test)]
 mod row_tests;
 mod running;
@@ -52,6 +58,7 @@ mod shared_device_tests;
 mod state_slots;
 mod step;
 mod step_masks;
+mod survivors;
 mod tenant_accounts;
 #[cfg(test)]
 mod tenants_tests;
@@ -73,13 +80,15 @@ pub use disk_tier::SavedPrefixes;
 pub use drafts::draft_model::DraftEngine;
 pub use drafts::{DraftOptions, KnownAnswer};
 pub use engine::Pooling;
+pub use engine_fault::EngineFault;
 pub use event::{Event, FinishReason};
 pub use guesser::Engines;
-pub use handle::{CacheBytes, DeviceShare, EnqueueError, EventStream, Handle, RequestHandle};
+pub use handle::{EnqueueError, Handle, RequestHandle};
 pub use items::{Items, Layout, RowRun};
 pub use mailbox::deliver_events;
 pub use new_sequence::{NewSequence, SequenceGroup};
 pub use options::SchedulerOptions;
 pub use progress::{DraftCounts, Progress};
+pub use replica::{CacheBytes, DeviceShare, EventStream, ReplicaParts, ReplicaStatus};
 pub use shared_device::{MemoryReservation, SharedDevice};
-pub use watchdog::{EngineFault, Watchdog};
+pub use watchdog::Watchdog;

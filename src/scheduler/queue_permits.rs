@@ -61,8 +61,8 @@ impl QueuePermits {
     /// The next permit. None if all were handed out.
     pub fn next(&mut self) -> Option<QueuePermit> {
         let tokens = self.left.pop()?;
-        self.entry.shared.add_active();
-        Some(QueuePermit { entry: self.entry.clone(), waiting: Some(QueueSize { places: 1, tokens }) })
+        let waiting = Mutex::new(Some(QueueSize { places: 1, tokens }));
+        Some(QueuePermit(Arc::new(QueueTicket { entry: self.entry.clone(), waiting })))
     }
 }
 
@@ -72,35 +72,48 @@ impl Drop for QueuePermits {
     }
 }
 
-/// Counts one sequence: as queued until it is admitted, and as active until the permit is dropped.
+/// A sequence's room in the queue.
 #[derive(Debug)]
-pub struct QueuePermit {
+pub struct QueueTicket {
     entry: Arc<QueueEntry>,
-    /// The sequence's room in the queue, until it is admitted.
-    waiting: Option<QueueSize>,
+    /// None once the sequence is admitted.
+    waiting: Mutex<Option<QueueSize>>,
 }
+
+impl QueueTicket {
+    /// Stops counting the sequence against the queue's bound. It is not counted again after a preemption.
+    pub fn leave_queue(&self) {
+        let room = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        room.into_iter().for_each(|room| self.entry.leave(room));
+    }
+}
+
+/// Counts one sequence as queued, until it is admitted or the permit is dropped.
+#[derive(Debug)]
+pub struct QueuePermit(Arc<QueueTicket>);
 
 impl QueuePermit {
     pub fn request(&self) -> RequestKey {
-        self.entry.key
+        self.0.entry.key
     }
 
     pub fn client(&self) -> Client {
-        self.entry.client
+        self.0.entry.client
     }
 
-    /// Stops counting the sequence against the queue's bound. It is not counted again after a preemption.
-    pub fn leave_queue(&mut self) {
-        if let Some(room) = self.waiting.take() {
-            self.entry.leave(room);
-        }
+    pub fn ticket(&self) -> &Arc<QueueTicket> {
+        &self.0
+    }
+
+    /// See [`QueueTicket::leave_queue`].
+    pub fn leave_queue(&self) {
+        self.0.leave_queue();
     }
 }
 
 impl Drop for QueuePermit {
     fn drop(&mut self) {
         self.leave_queue();
-        self.entry.shared.remove_active();
     }
 }
 
@@ -126,13 +139,13 @@ mod tests {
         let mut large = take(&shared, &[1; 5]).unwrap();
         assert!(fits(14) && !fits(15), "two of sixteen places are taken");
         let mut permits: Vec<QueuePermit> = std::iter::from_fn(|| large.next()).collect();
-        assert_eq!((permits.len(), shared.num_active()), (5, 5));
-        permits[..3].iter_mut().for_each(QueuePermit::leave_queue);
+        assert_eq!(permits.len(), 5);
+        permits[..3].iter().for_each(QueuePermit::leave_queue);
         assert!(!fits(15), "two still wait");
         permits[3].leave_queue();
         assert!(fits(15) && !fits(16));
         permits.clear();
-        assert!(fits(16) && shared.num_active() == 0);
+        assert!(fits(16));
         drop(take(&shared, &[1; 1000]).unwrap());
         assert!(fits(16), "permits that were never handed out");
         assert!(shared.take(None, QueueSize { places: 15, tokens: 0 }).is_ok());
@@ -155,7 +168,7 @@ mod tests {
         let mut long = take(&shared, &[150]).unwrap();
         assert_eq!(take(&shared, &[1]).err(), Some(QueueLimit::Tokens));
         assert_eq!(shared.full(None), Some(QueueLimit::Tokens));
-        let mut permit = long.next().unwrap();
+        let permit = long.next().unwrap();
         permit.leave_queue();
         assert_eq!(shared.full(None), None, "it runs");
         let waiting = [take(&shared, &[40]).unwrap(), take(&shared, &[50]).unwrap()];

@@ -10,12 +10,13 @@ use crate::channel::EventSender;
 use crate::checkpoints::Checkpoints;
 use crate::client::Client;
 use crate::drafts::{Asking, DrafterKind, Drafts, GuessRequest, History, MAX_DRAFTS};
+use crate::engine_state::ActiveSequence;
 use crate::event::Event;
 use crate::items::Items;
 use crate::mask_threads::MaskThreads;
 use crate::masks::{GrammarCursor, PATIENCE};
 use crate::new_sequence::NewSequence;
-use crate::queue_permits::{QueuePermit, RequestKey};
+use crate::queue_permits::{QueuePermit, QueueTicket, RequestKey};
 use crate::sequence_cache::{PrefixHit, SequenceCache};
 use crate::timeline::Timeline;
 use crate::tokens::Tokens;
@@ -41,6 +42,8 @@ pub struct Sequence {
     pub is_fork: bool,
     events: Arc<EventSender>,
     permit: QueuePermit,
+    /// Counts the sequence at its engine. None before it is sent to one.
+    active: Option<ActiveSequence>,
 
     /// The engine's sequence slot. Valid while the sequence runs.
     sequence_slot: u32,
@@ -70,6 +73,7 @@ impl Sequence {
             drafts: None,
             events,
             permit,
+            active: None,
             sequence_slot: 0,
             stopped_by: None,
             needs_init: false,
@@ -82,6 +86,28 @@ impl Sequence {
     /// The request that the sequence belongs to.
     pub fn request(&self) -> RequestKey {
         self.permit.request()
+    }
+
+    /// The sequence's room in the queue.
+    pub fn ticket(&self) -> &Arc<QueueTicket> {
+        self.permit.ticket()
+    }
+
+    /// Counts the sequence at the engine that it is sent to.
+    pub fn count_at(&mut self, engine: ActiveSequence) {
+        self.active = Some(engine);
+    }
+
+    /// Remembers where the sequence and its answer are cached.
+    pub fn remember(&self) {
+        if let Some(active) = &self.active {
+            active.state().remember(&self.asked, &self.generated);
+        }
+    }
+
+    /// The channel to the client.
+    pub fn events(&self) -> &Arc<EventSender> {
+        &self.events
     }
 
     /// The client of the request.
@@ -466,7 +492,11 @@ impl Sequence {
 
     /// Records the end of the prefill. The prompt's tokens count as processed, unless another member of the sequence group computed them.
     pub fn end_prefill(&mut self, now: Instant, metrics: &ModelMetrics) {
-        if self.timeline.end_prefill(now, metrics) && !self.is_fork {
+        if !self.timeline.end_prefill(now, metrics) {
+            return;
+        }
+        self.active.iter_mut().for_each(ActiveSequence::end_prefill);
+        if !self.is_fork {
             metrics.prompt_tokens_total.inc_by(self.prompt().len() as u64);
         }
     }
@@ -497,8 +527,8 @@ impl Sequence {
 
     /// Sends the last event. The permit is dropped first, so that the counts are right once the client sees the end.
     pub fn end(self, last: Event) {
-        let Self { events, permit, .. } = self;
-        drop(permit);
+        let Self { events, permit, active, .. } = self;
+        drop((permit, active));
         events.send(last);
     }
 }

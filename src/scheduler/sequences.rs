@@ -14,12 +14,14 @@ use crate::mask_threads::MaskThreads;
 use crate::running::Running;
 use crate::sequence::Sequence;
 use crate::waiting::{AdmissionLimits, Waiting};
-use metrics::ModelMetrics;
+use metrics::{EngineGauges, EngineLoad, ModelMetrics};
 
 pub struct Sequences {
     pub running: Running,
     pub blocks: BlockManager,
     pub metrics: Arc<ModelMetrics>,
+    /// This engine's part of the model's gauges.
+    pub gauges: Arc<EngineGauges>,
     pub waiting: Waiting,
     pub adapters: AdapterPlaces,
     num_admitted: u64,
@@ -30,7 +32,10 @@ pub struct Sequences {
 impl Sequences {
     pub fn new(blocks: BlockManager, max_running: usize, adapters: AdapterPlaces, metrics: Arc<ModelMetrics>) -> Self {
         let (running, waiting) = (Running::new(max_running), Waiting::default());
-        Self { running, blocks, metrics, waiting, adapters, num_admitted: 0, has_whole_runs: false }
+        let (block_size, caches_prefixes) = (blocks.block_size(), blocks.caches_prefixes());
+        let load = EngineLoad { block_size, num_blocks: blocks.max_tokens() / block_size, caches_prefixes, ..EngineLoad::default() };
+        let gauges = Arc::new(metrics.add_engine(load));
+        Self { running, blocks, metrics, gauges, waiting, adapters, num_admitted: 0, has_whole_runs: false }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -165,16 +170,13 @@ impl Sequences {
     pub fn fail_all(&mut self, others: impl Iterator<Item = Sequence>, message: &str) {
         let sequences: Vec<_> = self.running.drain().chain(self.waiting.drain()).chain(others).collect();
         sequences.into_iter().for_each(|sequence| self.end(sequence, Event::Failed(message.to_owned())));
-        self.metrics.num_requests_running.set(0);
-        self.metrics.num_requests_waiting.set(0);
-        self.metrics.kv_cache_usage_perc.set(0.0);
+        self.gauges.set(|load| (load.num_running, load.num_waiting, load.cache_usage) = (0, 0, 0.0));
     }
 
-    /// Updates the gauges.
-    pub fn show_load(&self) {
-        self.metrics.num_requests_running.set(self.running.len() as i64);
-        self.metrics.num_requests_waiting.set(self.waiting.len() as i64);
-        self.metrics.kv_cache_usage_perc.set(self.blocks.usage());
+    /// Updates the gauges. `num_loading`: sequences that wait for files.
+    pub fn show_load(&self, num_loading: usize) {
+        let now = (self.running.len(), self.waiting.len() + num_loading, self.blocks.usage());
+        self.gauges.set(|load| (load.num_running, load.num_waiting, load.cache_usage) = now);
     }
 
     /// Removes a running sequence and releases its memory. `keeps_state`: whether other sequences may continue from its state.
@@ -189,6 +191,9 @@ impl Sequences {
     fn remove(&mut self, id: u64, keeps_state: bool) -> Option<Sequence> {
         let sequence = self.stop(id, keeps_state)?;
         self.waiting.leave(sequence.request());
+        if keeps_state {
+            sequence.remember();
+        }
         Some(sequence)
     }
 

@@ -1,11 +1,7 @@
-//! State that the handles and the engine thread share, besides the command channel.
+//! The queue of a model, which its handles and its engine threads share.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-
-use crate::channel::EventSender;
-use crate::event::Event;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A tenant may hold at most this many times the queue's free room. So there is always a place for others: n tenants leave 1 / (8 n + 1) of
 /// the queue free.
@@ -45,51 +41,17 @@ struct QueueUsage {
 
 #[derive(Debug)]
 pub struct Shared {
-    alive: AtomicBool,
-    /// Whether the device is lost or stuck, so that only a new process helps.
-    lost: AtomicBool,
-    /// Clients that the watchdog tells if the engine thread cannot. Kept only if a watchdog runs.
-    clients: Mutex<Vec<Weak<EventSender>>>,
     taken: Mutex<QueueUsage>,
-    num_active: AtomicUsize,
-    /// Sizes of the KV cache: in use, backed, and the most that can be backed [bytes].
-    cache_bytes: [AtomicU64; 3],
     most: QueueSize,
 }
 
 impl Shared {
     pub fn new(most: QueueSize) -> Self {
         Self {
-            alive: AtomicBool::new(true),
-            lost: AtomicBool::new(false),
-            clients: Mutex::default(),
             taken: Mutex::default(),
-            num_active: AtomicUsize::new(0),
-            cache_bytes: Default::default(),
             // Every sequence passes through the queue, so a bound of 0 would refuse them all.
             most: QueueSize { places: most.places.max(1), tokens: most.tokens.max(1) },
         }
-    }
-
-    pub fn num_active(&self) -> usize {
-        self.num_active.load(Ordering::Acquire)
-    }
-
-    pub fn set_cache_bytes(&self, bytes: [u64; 3]) {
-        self.cache_bytes.iter().zip(bytes).for_each(|(shown, bytes)| shown.store(bytes, Ordering::Relaxed));
-    }
-
-    pub fn cache_bytes(&self) -> [u64; 3] {
-        [0, 1, 2].map(|i| self.cache_bytes[i].load(Ordering::Relaxed))
-    }
-
-    /// Counts a sequence that was handed in.
-    pub fn add_active(&self) {
-        self.num_active.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub fn remove_active(&self) {
-        self.num_active.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// The room that counts against the queue for a request whose waiting sequences need `room`: at most an eighth of the queue, but at
@@ -136,6 +98,11 @@ impl Shared {
         self.check(&self.taken(), tenant, QueueSize { places: 1, tokens: 1 }).err()
     }
 
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.taken().all == QueueSize::default()
+    }
+
     pub fn give_back(&self, tenant: Option<u64>, room: QueueSize) {
         let mut taken = self.taken();
         taken.all = taken.all.minus(room);
@@ -147,44 +114,5 @@ impl Shared {
                 taken.by_tenant.remove(&tenant);
             }
         }
-    }
-
-    pub fn is_alive(&self) -> bool {
-        self.alive.load(Ordering::Acquire)
-    }
-
-    /// Refuses new sequences from now on.
-    pub fn close(&self) {
-        self.alive.store(false, Ordering::Release);
-    }
-
-    pub fn lose(&self) {
-        self.lost.store(true, Ordering::Release);
-        self.close();
-    }
-
-    pub fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
-    }
-
-    /// Adds a client to the list for [`tell_all`](Self::tell_all). The list holds the active clients, and about as many again that have
-    /// ended.
-    pub fn add_client(&self, events: &Arc<EventSender>) {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if clients.len() >= 2 * self.num_active() + 16 {
-            clients.retain(|client| client.strong_count() > 0);
-        }
-        clients.push(Arc::downgrade(events));
-    }
-
-    #[cfg(test)]
-    pub fn num_clients(&self) -> usize {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-
-    /// Sends the last event to every client, from outside the engine thread.
-    pub fn tell_all(&self, last: &Event) {
-        let clients = std::mem::take(&mut *self.clients.lock().unwrap_or_else(PoisonError::into_inner));
-        clients.iter().filter_map(Weak::upgrade).for_each(|client| client.send(last.clone()));
     }
 }

@@ -6,7 +6,7 @@
 //! the memory is there at a later step, or not.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,8 @@ pub struct SharedDevice {
     caches: Mutex<Caches>,
     /// Memory reserved for models that are being loaded [bytes].
     loading: AtomicU64,
+    /// Whether an engine has lost the device or hangs on it, so that only a new process can use it.
+    lost: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -68,6 +70,16 @@ impl SharedDevice {
         static DEVICES: LazyLock<Devices> = LazyLock::new(Devices::default);
         let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
         devices.entry((kind, index)).or_default().clone()
+    }
+
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+        self.slicer.end();
+    }
+
+    /// Whether an engine has lost the device or hangs on it, so that only a new process can use it.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
 
     fn caches(&self) -> MutexGuard<'_, Caches> {

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::engine_fault::EngineFault;
 use crate::fake::{BLOCK_BYTES, Control, FakeEngine, solo_run};
 use crate::guesser::Engines;
-use crate::handle::DeviceShare;
+use crate::replica::DeviceShare;
 use crate::testing::{options, patience, sequence};
-use crate::watchdog::{EngineFault, Watchdog};
+use crate::watchdog::Watchdog;
 use crate::{Event, EventStream, Handle, NewSequence, SharedDevice};
 use engine::KvCapacity;
 use metrics::ModelMetrics;

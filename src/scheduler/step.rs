@@ -29,7 +29,7 @@ use crate::step_masks::StepMasks;
 use crate::time_slicing::{StepRowLimit, TimeSlice, TimeSliceClient};
 use crate::watchdog::Heartbeat;
 use engine::{BackendKind, Engine, EngineError, Progress, StepId, StepOutput};
-use metrics::ModelMetrics;
+use metrics::{EngineGauges, ModelMetrics};
 
 /// Runs the steps of one engine. Owned by the engine thread.
 pub struct Scheduler {
@@ -105,7 +105,6 @@ impl Scheduler {
         let most = if capacity.has_state() { info.draft_states } else { usize::MAX };
         let cache_size = CacheSize::new(&*engine);
         let blocks = BlockManager::new(capacity, engine.num_backed_blocks(), options.prefix_cache);
-        metrics.describe_cache(blocks.block_size(), blocks.max_tokens() / blocks.block_size(), blocks.caches_prefixes());
         Self {
             sequences: Sequences::new(blocks, max_running.max(1), AdapterPlaces::new(engine.max_adapters()), metrics),
             mask_threads: MaskThreads::default(),
@@ -161,8 +160,7 @@ impl Scheduler {
             StepError::Failed(error) => self.lose_steps(error),
         });
         self.slice = None;
-        self.sequences.show_load();
-        self.show_loading();
+        self.show_load();
         result
     }
 
@@ -325,7 +323,7 @@ impl Scheduler {
         }
         let Sequences { blocks, metrics, .. } = &mut self.sequences;
         let given = self.cache_size.give_back(&mut *self.engine, blocks, metrics, (bytes, cost > Cost::Nothing));
-        self.sequences.show_load();
+        self.show_load();
         given
     }
 
@@ -355,7 +353,7 @@ impl Scheduler {
 
     /// Sizes of the cache: in use, backed, and the most that can be backed [bytes]. Updates their gauges.
     pub fn cache_bytes(&self) -> [u64; 3] {
-        self.cache_size.show(&self.sequences.blocks, &self.sequences.metrics, self.has_work())
+        self.cache_size.show(&self.sequences.blocks, &self.sequences.gauges, self.has_work())
     }
 
     fn submit(&mut self) -> Result<(), StepError> {
@@ -550,10 +548,13 @@ impl Scheduler {
     /// Updates the gauges of device memory, if the engine has a device.
     pub fn measure_memory(&self) {
         if let Some(memory) = self.engine.memory() {
-            for (kind, bytes) in [("free", memory.free), ("total", memory.total), ("held", memory.held)] {
-                self.sequences.metrics.device_memory_bytes.with_label_values(&[kind]).set(bytes as i64);
-            }
+            self.sequences.gauges.set(|load| load.device_bytes = Some([memory.free, memory.total, memory.held]));
         }
+    }
+
+    /// The engine's part of the model's gauges.
+    pub fn gauges(&self) -> &Arc<EngineGauges> {
+        &self.sequences.gauges
     }
 
     #[cfg(test)]

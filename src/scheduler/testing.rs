@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::channel::{EventReceiver, channel};
 use crate::drafts::{DraftOptions, KnownAnswer};
+use crate::engine_state::EngineState;
 use crate::event::{Event, FinishReason};
 use crate::fake::{Control, FakeEngine, scores, solo_run, vector, whole_mark};
 use crate::guesser::Engines;
@@ -18,6 +19,7 @@ use crate::queue_permits::{QueuePermit, QueuePermits};
 use crate::sequence::Sequence;
 use crate::shared::{QueueSize, Shared};
 use crate::step::Scheduler;
+use crate::survivors::Survivors;
 use engine::{EngineError, KvCapacity, LoopLimits};
 use logits::{Logprobs, SamplingParams};
 use metrics::ModelMetrics;
@@ -57,6 +59,11 @@ pub fn accepted(new: NewSequence) -> Sequence {
 /// A queue with `places` places and room for any number of tokens.
 pub fn shared(places: usize) -> Arc<Shared> {
     Arc::new(Shared::new(QueueSize { places, tokens: usize::MAX }))
+}
+
+/// The state of a model's only engine.
+pub fn state() -> Arc<EngineState> {
+    Arc::new(EngineState::new(0, None, Arc::new(Survivors::new("test", 1)), None))
 }
 
 /// How long a test waits for what comes at once. Miri is hundreds of times slower.
@@ -118,6 +125,7 @@ pub struct Rig {
     pub scheduler: Scheduler,
     pub capacity: KvCapacity,
     pub shared: Arc<Shared>,
+    pub state: Arc<EngineState>,
     pub control: Arc<Mutex<Control>>,
     pub clients: Vec<Client>,
 }
@@ -159,7 +167,7 @@ impl Rig {
         let capacity = engines.engine.kv_capacity();
         let metrics = ModelMetrics::for_model(&format!("rig-{:?}-{}", thread::current().id(), RIGS.fetch_add(1, Ordering::Relaxed)));
         let shared = shared(options.max_waiting);
-        Self { scheduler: Scheduler::new(engines, options, metrics), capacity, shared, control, clients: vec![] }
+        Self { scheduler: Scheduler::new(engines, options, metrics), capacity, shared, state: state(), control, clients: vec![] }
     }
 
     pub fn enqueue(&mut self, new: NewSequence) -> usize {
@@ -179,7 +187,9 @@ impl Rig {
 
     fn push(&mut self, new: NewSequence, permit: QueuePermit) -> usize {
         let (sender, events) = channel();
-        self.scheduler.push(Sequence::new(new.clone(), Arc::new(sender), permit));
+        let mut sequence = Sequence::new(new.clone(), Arc::new(sender), permit);
+        sequence.count_at(self.state.enter([new.prompt.len() as u64, 1]));
+        self.scheduler.push(sequence);
         self.clients.push(Client { new, events: Some(events), seen: Seen::default() });
         self.clients.len() - 1
     }
@@ -211,7 +221,7 @@ impl Rig {
         self.scheduler.check();
         assert_eq!(self.scheduler.sequences().blocks.usage(), 0.0, "blocks leaked");
         assert!(self.scheduler.sequences().running.is_empty());
-        assert_eq!(self.shared.num_active(), 0);
+        assert_eq!((self.state.num_active(), self.state.num_rows()), (0, 0));
         let metrics = self.metrics();
         assert_eq!((metrics.num_requests_running.get(), metrics.num_requests_waiting.get()), (0, 0));
     }

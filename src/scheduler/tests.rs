@@ -408,13 +408,13 @@ fn a_cancelled_sequence_frees_its_blocks_within_a_step() {
         ];
         (0..3).for_each(|_| rig.step().unwrap());
         assert!(rig.scheduler.sequences().blocks.usage() > 0.0);
-        assert_eq!(rig.shared.num_active(), 3);
+        assert_eq!(rig.state.num_active(), 3);
         assert_eq!((rig.scheduler.sequences().running.len(), rig.scheduler.sequences().num_waiting()), (2, 1));
         for client in clients {
             rig.clients[client].events = None;
         }
         rig.step().unwrap();
-        assert_eq!((rig.scheduler.sequences().blocks.usage(), rig.shared.num_active()), (0.0, 0));
+        assert_eq!((rig.scheduler.sequences().blocks.usage(), rig.state.num_active()), (0.0, 0));
         assert_eq!(rig.metrics().request_success_total.with_label_values(&["abort"]).get(), 3);
         rig.finish();
     }

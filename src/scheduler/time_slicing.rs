@@ -8,7 +8,7 @@
 //! it for a moment ([`GRACE`]). Otherwise a small model would get one short slice for each long slice of a large model.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,12 +44,24 @@ pub struct TimeSlicer {
     changed: Condvar,
     /// Number of models that have work.
     num_busy: AtomicUsize,
+    /// Whether a model may hang with its slice, so that no one waits for it.
+    has_ended: AtomicBool,
 }
 
 impl TimeSlicer {
     fn lock(&self) -> MutexGuard<'_, SlicerState> {
         // Nothing panics under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the slices, because a model may hang with its own. From now on, models run without.
+    pub fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
     }
 }
 
@@ -117,11 +129,11 @@ impl TimeSliceClient {
 
     /// Whether another model on the device also has work.
     pub fn is_contended(&self) -> bool {
-        self.slicer.num_busy.load(Ordering::Acquire) > usize::from(self.has_work)
+        self.slicer.num_busy.load(Ordering::Acquire) > usize::from(self.has_work) && !self.slicer.has_ended()
     }
 
     /// Waits for the model's next time slice, and calls `tick` now and then. None if the holder of the device has not ended its slice
-    /// within [`PATIENCE`].
+    /// within [`PATIENCE`], or if slices have ended.
     pub fn wait(&self, mut tick: impl FnMut()) -> Option<TimeSlice> {
         let start = Instant::now();
         let mut state = self.slicer.lock();
@@ -133,7 +145,7 @@ impl TimeSliceClient {
                     state.holder = Some(self.id);
                     break Some(TimeSlice { slicer: self.slicer.clone(), id: self.id, start: now });
                 }
-                Err(_) if now.saturating_duration_since(start) >= PATIENCE => break None,
+                Err(_) if self.slicer.has_ended() || now.saturating_duration_since(start) >= PATIENCE => break None,
                 Err(wait) => {
                     tick();
                     state = self.slicer.changed.wait_timeout(state, wait.min(TICK)).unwrap_or_else(PoisonError::into_inner).0;
@@ -142,7 +154,7 @@ impl TimeSliceClient {
         };
         self.set_waiting(&mut state, false);
         drop(state);
-        if slice.is_none() {
+        if slice.is_none() && !self.slicer.has_ended() {
             tracing::warn!("another model has held the device for {} s: this one runs without a time slice", PATIENCE.as_secs());
         }
         slice

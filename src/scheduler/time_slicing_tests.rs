@@ -140,3 +140,17 @@ fn steps_become_as_long_as_they_should_be() {
     steps.learn((10, before + 8), 8, Duration::from_secs(1));
     assert_eq!(steps.max_rows(0), before, "a step that the bound has not cut");
 }
+
+#[test]
+fn no_one_waits_for_a_model_that_hangs_with_its_slice() {
+    let slicer = slicer();
+    let (hangs, waits) = (busy(&slicer, 1.0), busy(&slicer, 1.0));
+    let slice = hangs.wait(|| ()).unwrap();
+    let waiter = thread::spawn(move || (waits.wait(|| ()).is_none(), waits.is_contended()));
+    thread::sleep(Duration::from_millis(20));
+    slicer.end();
+    let start = Instant::now();
+    assert_eq!(waiter.join().unwrap(), (true, false));
+    assert!(start.elapsed() < PATIENCE / 3);
+    drop((slice, hangs));
+}

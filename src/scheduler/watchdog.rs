@@ -4,16 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::engine_fault::EngineFault;
+use crate::engine_state::EngineState;
 use crate::event::Event;
-use crate::shared::Shared;
 use engine::Progress;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EngineFault {
-    /// The engine thread had work and made no progress for too long.
-    Stuck,
-    DeviceLost,
-}
+use metrics::EngineGauges;
 
 /// Settings for watching an engine whose faults only a new process cures.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +16,7 @@ pub struct Watchdog {
     /// The longest time without progress while there is work. Progress is a submitted or collected step and, if the engine reports it, the
     /// end of a piece of a step. A step of many tokens may take minutes on a slow processor. A piece of it takes milliseconds.
     pub step_timeout: Duration,
-    /// Called once, after every client was told. It must not block.
+    /// Called once, after every client was told and if the model has no other engine left. It must not block.
     pub on_fault: fn(EngineFault),
 }
 
@@ -82,8 +77,8 @@ impl StallDetector {
 }
 
 /// Starts the thread that detects a hanging engine. The thread ends when the engine thread drops its `heartbeat`.
-pub fn watch(watchdog: Watchdog, heartbeat: &Arc<Heartbeat>, shared: Arc<Shared>) -> std::io::Result<()> {
-    let heartbeat = Arc::downgrade(heartbeat);
+pub fn watch(watchdog: Watchdog, heartbeat: &Arc<Heartbeat>, state: Arc<EngineState>, gauges: &Arc<EngineGauges>) -> std::io::Result<()> {
+    let (heartbeat, gauges) = (Arc::downgrade(heartbeat), Arc::downgrade(gauges));
     let period = (watchdog.step_timeout / 4).clamp(Duration::from_millis(5), Duration::from_millis(250));
     let run = move || {
         let mut stall = StallDetector { beat: None, looked: Instant::now(), silent: Duration::ZERO };
@@ -91,9 +86,12 @@ pub fn watch(watchdog: Watchdog, heartbeat: &Arc<Heartbeat>, shared: Arc<Shared>
             if stall.look(heartbeat.beat(), Instant::now(), 2 * period) > watchdog.step_timeout {
                 let reason = format!("the engine failed: it made no progress within {:.1} s", watchdog.step_timeout.as_secs_f64());
                 tracing::error!("{reason}");
-                shared.lose();
-                shared.tell_all(&Event::Failed(reason));
-                (watchdog.on_fault)(EngineFault::Stuck);
+                state.lose();
+                state.tell_all(&Event::Failed(reason));
+                gauges.upgrade().iter().for_each(|gauges| gauges.leave());
+                if let Some(fault) = state.fail(Some(EngineFault::Stuck)) {
+                    (watchdog.on_fault)(fault);
+                }
                 return;
             }
             drop(heartbeat);

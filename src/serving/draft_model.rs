@@ -66,13 +66,13 @@ impl DraftFile {
     ///
     /// # Errors
     /// Those of [`need`](Self::need), and of the engine.
-    pub fn open_beside(self, target: &dyn Engine, options: &EngineOptions) -> anyhow::Result<DraftEngine> {
+    pub fn open_beside(&self, target: &dyn Engine, options: &EngineOptions) -> anyhow::Result<DraftEngine> {
         let (info, options) = (target.info(), self.options(options));
         let device = engine::find_device(Some(info.backend), info.index)?;
         self.need(&*device, &options)?;
         let num_ids = self.0.spec().vocab_size.min(target.spec().vocab_size);
         let named = format!("the draft model {}", self.0.path().display());
-        let engine = engine::open_on(device, self.0.into_weights(), &options).context(named)?;
+        let engine = engine::open_on(device, self.0.weights().clone(), &options).context(named)?;
         let pass = DraftEngine::pass_time(&info, &engine.info());
         Ok(DraftEngine { engine, num_ids, context: options.context, pass })
     }
@@ -122,7 +122,7 @@ mod tests {
         let cpu = engine::device(BackendKind::Cpu, 0).unwrap();
         let need = draft.need(&*cpu, &options(200)).unwrap();
         assert!(need.weights > 0 && need.cache > 0, "{need:?}");
-        let engine = engine::open_on(cpu, target.into_weights(), &options(200)).unwrap();
+        let engine = engine::open_on(cpu, target.weights().clone(), &options(200)).unwrap();
         let draft = draft.open_beside(&*engine, &options(200)).unwrap();
         assert_eq!((draft.context, draft.pass), (64, 1.5), "the same weights");
     }

@@ -21,7 +21,8 @@ pub struct ValidText {
 
 /// A vector that is being computed. Dropping it cancels the sequence.
 pub struct Pooled {
-    model: Arc<Model>,
+    /// Keeps the model loaded.
+    _model: Arc<Model>,
     events: EventStream,
 }
 
@@ -70,7 +71,7 @@ pub fn submit(texts: Vec<ValidText>, client: Client) -> Result<Vec<Pooled>, Subm
     let mut place = model.base.handle.request(client, texts.iter().map(|text| text.sequence.prompt.len()))?;
     let start = |text: ValidText| {
         let names = adapter_names(&text.model.adapters, &text.sequence.adapters);
-        let pooled = Pooled { events: place.enqueue(text.sequence)?, model: text.model };
+        let pooled = Pooled { events: place.enqueue(text.sequence)?, _model: text.model };
         track(names, pooled.events.progress());
         Ok(pooled)
     };
@@ -97,7 +98,7 @@ impl Pooled {
             Some(Event::Failed(message) | Event::Unfollowable(message)) => message,
             _ => "the logits are not finite".into(),
         };
-        Err(Failure::new(problem, self.model.base.handle.is_alive()))
+        Err(Failure::new(problem, self.events.is_engine_alive()))
     }
 
     /// The engine's vector of the text, as it is.
@@ -109,7 +110,7 @@ impl Pooled {
                 Some(Event::Failed(message) | Event::Unfollowable(message)) => message,
                 Some(Event::Finished { .. }) | None => "the engine gave no vector".into(),
             };
-            return Err(Failure::new(problem, self.model.base.handle.is_alive()));
+            return Err(Failure::new(problem, self.events.is_engine_alive()));
         }
     }
 }

@@ -228,7 +228,11 @@ impl Generation {
     }
 
     fn fail(&mut self, message: impl Into<String>) -> Vec<Piece> {
-        let failure = Failure::new(message, self.model.base.handle.is_alive());
+        let alive = match &self.source {
+            TokenSource::Engine(events) => events.is_engine_alive(),
+            _ => self.model.base.handle.is_alive(),
+        };
+        let failure = Failure::new(message, alive);
         self.end(Err(failure))
     }
 

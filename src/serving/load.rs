@@ -18,7 +18,9 @@ use logits::SamplingChoice;
 use metrics::ModelMetrics;
 use model::{ModelSpec, Weights};
 use outside::read_text;
-use scheduler::{DeviceShare, DraftEngine, Engines, Handle, Pooling, SavedPrefixes, SchedulerOptions, SharedDevice, Watchdog};
+use scheduler::{
+    DeviceShare, DraftEngine, Engines, Handle, Pooling, ReplicaParts, SavedPrefixes, SchedulerOptions, SharedDevice, Watchdog,
+};
 use template::ChatTemplate;
 use tiers::Store;
 use tokenizer::Tokenizer;
@@ -38,8 +40,8 @@ pub struct ModelFile {
     ranking: Option<PairTemplate>,
 }
 
-/// Opens the engine of a draft model beside that of its target, which has these options.
-pub type OpenDraft = Box<dyn FnOnce(&dyn Engine, &EngineOptions) -> anyhow::Result<DraftEngine>>;
+/// Opens the engine of a draft model beside that of its target, which has these options. Called for each replica.
+pub type OpenDraft = Box<dyn Fn(&dyn Engine, &EngineOptions) -> anyhow::Result<DraftEngine>>;
 
 /// How to run a base model.
 pub struct RunOptions {
@@ -122,8 +124,8 @@ impl ModelFile {
         self.file.path()
     }
 
-    pub(super) fn into_weights(self) -> Weights {
-        self.weights
+    pub(super) fn weights(&self) -> &Weights {
+        &self.weights
     }
 
     /// Whether the model is meant for embeddings: it is an encoder, or its file says how vectors are pooled.
@@ -166,56 +168,91 @@ impl ModelFile {
         chat_template(&self.file, &self.tokenizer, other)
     }
 
-    /// Opens an engine over the weights on a device and starts its thread.
+    /// Opens an engine over the weights on a device and starts its thread. See [`start_replicas`](Self::start_replicas).
     ///
     /// # Errors
     /// The engine or the picture encoder cannot be opened.
     pub fn start(self, device: Box<dyn Device>, options: RunOptions) -> anyhow::Result<BaseModel> {
+        self.start_replicas(vec![Some(device)], options)
+    }
+
+    /// Opens an engine over the weights on each of the devices, and starts their threads once all are open. `None` stands for a device that
+    /// is lost. Such a replica never serves.
+    ///
+    /// # Errors
+    /// An engine or the picture encoder cannot be opened, or there is no device.
+    pub fn start_replicas(self, devices: Vec<Option<Box<dyn Device>>>, mut options: RunOptions) -> anyhow::Result<BaseModel> {
         let digest = self.file.digest();
-        let spec = self.weights.spec.clone();
-        let embeds = self.embeds();
-        let (kind, index) = device.place();
-        let own_cache = device.cache_types().first().copied();
-        let shared = SharedDevice::of(kind, index);
-        let needed = engine::least_bytes(&*device, &self.weights, &options.engine)?;
-        let room = shared.reserve_memory(needed, || Some(device.describe().ok()?.memory?.free));
+        let first = devices.iter().flatten().next().context("no device is left")?;
+        let (kind, index) = first.place();
+        let own_cache = first.cache_types().first().copied();
+        let (spec, embeds, num_replicas) = (self.spec().clone(), self.embeds(), devices.len());
         let weights = Arc::new(BaseWeights::of(&self.weights, self.backing, kind == BackendKind::Cpu));
-        let engine = engine::open_on(device, self.weights, &options.engine)?;
-        drop(room);
-        let (info, max_running, max_adapters) = (engine.info(), engine.max_slots(), engine.max_adapters());
+        let mut replicas = Vec::with_capacity(num_replicas);
+        for (number, device) in devices.into_iter().enumerate() {
+            options.engine.replica = (number, num_replicas);
+            let opened = self.open_replica(kind, device, &options);
+            replicas.push(if num_replicas > 1 { opened.with_context(|| of_replica(number, num_replicas))? } else { opened? });
+        }
+        let engines = || replicas.iter().filter_map(|parts| Some(&parts.engines.as_ref()?.engine));
+        let engine = engines().next().context("no device is left")?;
+        let (info, max_adapters) = (engine.info(), engine.max_adapters());
+        // Devices of one kind may differ in their free memory.
+        let max_running = engines().map(|engine| engine.max_slots()).min().unwrap_or_default();
+        let max_batch_tokens = engines().map(|engine| engine.info().max_batch_tokens).min().unwrap_or_default();
         let cache_type = engine.kv_capacity().cache_type;
         let cache = if own_cache == Some(cache_type) { String::new() } else { format!("_{cache_type}") };
-        let place = EncoderPlace { device: (kind, index), threads: options.engine.threads, max_batch_tokens: info.max_batch_tokens };
+        let place = EncoderPlace { device: (kind, index), threads: options.engine.threads, max_batch_tokens };
         let pictures = options.mmproj.map(|path| EncoderThread::start(&path, &spec, &self.tokenizer, place, &options.name)).transpose()?;
-        let draft = options.draft.map(|open| open(&*engine, &options.engine)).transpose()?;
-        let saved = options.disk.map(|disk| disk.open(&self.file, &*engine)).transpose()?;
-        #[cfg(feature = "faults")]
-        let engine = super::faults::plan(engine);
-        let scheduler = SchedulerOptions { max_batch_tokens: info.max_batch_tokens, max_running, ..options.scheduler };
+        let scheduler = SchedulerOptions { max_batch_tokens, max_running, ..options.scheduler };
+        let metrics = ModelMetrics::for_model(&options.name);
         Ok(BaseModel {
             context: options.engine.context,
             grammars: Compiler::new(self.tokenizer.clone(), spec.vocab_size),
             tokenizer: self.tokenizer,
-            handle: Handle::spawn_on(
-                Engines { engine, draft },
-                scheduler,
-                ModelMetrics::for_model(&options.name),
-                Some(options.watchdog),
-                (Some(DeviceShare { device: shared, share: options.share, cache_idle: options.cache_idle }), saved),
-            ),
+            handle: Handle::spawn_replicas(&options.name, replicas, scheduler, metrics, Some(options.watchdog)),
             backend: info.backend,
             cache_type,
             pooling: Some(spec.pooling).filter(|&pooling| pooling != Pooling::Rank),
             embeds,
             ranking: self.ranking,
             fingerprint: format!("fp_{BUILD}_{digest}_{}{cache}", info.backend),
-            max_running,
+            max_running: max_running * num_replicas,
             pictures,
             weights,
             max_adapters,
             spec,
         })
     }
+
+    /// Opens the engine of replica `options.engine.replica` on its device, or none if the device is lost.
+    fn open_replica(&self, kind: BackendKind, device: Option<Box<dyn Device>>, options: &RunOptions) -> anyhow::Result<ReplicaParts> {
+        let (number, _) = options.engine.replica;
+        let index = replica_index(kind, options.engine.device, number);
+        let shared = SharedDevice::of(kind, index);
+        let place = if kind == BackendKind::Cpu { kind.name().to_owned() } else { format!("{}:{index}", kind.name()) };
+        let share = Some(DeviceShare { device: shared.clone(), share: options.share, cache_idle: options.cache_idle });
+        let Some(device) = device else { return Ok(ReplicaParts { engines: None, place, share, saved: None }) };
+        let needed = engine::least_bytes(&*device, &self.weights, &options.engine)?;
+        let room = shared.reserve_memory(needed, || Some(device.describe().ok()?.memory?.free));
+        let engine = engine::open_on(device, self.weights.clone(), &options.engine)?;
+        drop(room);
+        let draft = options.draft.as_ref().map(|open| open(&*engine, &options.engine)).transpose()?;
+        let saved = options.disk.as_ref().map(|disk| disk.open(&self.file, &*engine)).transpose()?;
+        #[cfg(feature = "faults")]
+        let engine = super::faults::plan(engine);
+        Ok(ReplicaParts { engines: Some(Engines { engine, draft }), place, share, saved })
+    }
+}
+
+/// The index of the device of a replica, the first of which is on `first`. Replicas on the CPU have parts of it, which take no turns.
+pub fn replica_index(kind: BackendKind, first: u32, number: usize) -> u32 {
+    let number = u32::try_from(number).unwrap_or(u32::MAX);
+    if kind == BackendKind::Cpu { number } else { first.saturating_add(number) }
+}
+
+fn of_replica(number: usize, num_replicas: usize) -> String {
+    format!("replica {number} of {num_replicas} (engine.replicas)")
 }
 
 /// Far above any real template. [bytes]

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 use http::error::ApiError;
 use http::fields::Fields;
 use registry::{ModelMemory, ModelState, ModelStatus};
+use serving::ReplicaStatus;
 
 /// A model, as operators see it.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -28,6 +29,8 @@ pub struct AdminModel {
     /// The context length in tokens. Null until the model is loaded, unless its entry sets one.
     #[schema(required = true)]
     pub context: Option<usize>,
+    /// The loads of the model that share its requests. Empty until the model is loaded.
+    pub replicas: Vec<AdminReplica>,
     /// `cpu` or `cuda`
     #[schema(required = true)]
     pub backend: Option<String>,
@@ -55,6 +58,19 @@ pub struct AdminBytes {
     pub cache: u64,
     pub scratch: u64,
     pub total: u64,
+}
+
+/// A replica of a loaded model.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct AdminReplica {
+    /// The replica's number, starting at 0.
+    pub replica: usize,
+    #[schema(example = "cuda:1")]
+    pub device: String,
+    /// Whether it serves. False once it was lost.
+    pub serves: bool,
+    /// Sequences that wait or run there.
+    pub sequences: usize,
 }
 
 /// The progress of a download [bytes].
@@ -159,6 +175,7 @@ impl From<ModelStatus> for AdminModel {
             bytes: status.bytes.map(AdminBytes::from),
             download: status.download.map(|(completed, total)| AdminDownload { completed, total }),
             context: status.context,
+            replicas: status.replicas.into_iter().map(AdminReplica::from).collect(),
             backend: status.backend.map(str::to_owned),
             cache_type: status.cache_type.map(str::to_owned),
             requests_running: status.num_requests,
@@ -167,6 +184,12 @@ impl From<ModelStatus> for AdminModel {
             last_use: status.last_use,
             pinned: status.pinned,
         }
+    }
+}
+
+impl From<ReplicaStatus> for AdminReplica {
+    fn from(status: ReplicaStatus) -> Self {
+        Self { replica: status.number, device: status.place, serves: status.serves, sequences: status.num_active }
     }
 }
 

@@ -6,12 +6,29 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use http::state::AppState;
+use serving::ReplicaStatus;
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Status {
     /// `ok`, `ready`, `loading`, `draining` or `engine stopped`
     #[schema(example = "ok")]
     pub status: String,
+    /// The replicas that have left models whose other replicas serve on
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub lost_replicas: Vec<LostReplica>,
+}
+
+/// A replica that has left its model.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct LostReplica {
+    #[schema(example = "smollm2:135m")]
+    pub model: String,
+    /// The replica's number, starting at 0
+    #[schema(example = 1)]
+    pub replica: usize,
+    #[schema(example = "cuda:1")]
+    pub device: String,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -28,39 +45,41 @@ pub struct Load {
     pub server_load: usize,
 }
 
-fn status(ok: bool, text: &str) -> HttpResponse {
-    let body = Status { status: text.into() };
+fn status(state: &AppState, ok: bool, text: &str) -> HttpResponse {
+    let lost = |(model, lost): (String, ReplicaStatus)| LostReplica { model, replica: lost.number, device: lost.place };
+    let lost_replicas = state.registry.lost_replicas().into_iter().map(lost).collect();
+    let body = Status { status: text.into(), lost_replicas };
     if ok { HttpResponse::Ok().json(body) } else { HttpResponse::ServiceUnavailable().insert_header((header::RETRY_AFTER, "1")).json(body) }
 }
 
-/// Whether the process and all its engines are alive
+/// Whether the process and all its models are alive
 #[utoipa::path(get, path = "/health", tag = "operations", responses(
-    (status = 200, description = "the process and all its engines are alive", body = Status),
-    (status = 503, description = "an engine has stopped", body = Status)))]
+    (status = 200, description = "the process is alive, and so is every loaded model", body = Status),
+    (status = 503, description = "every engine of a model has stopped", body = Status)))]
 pub async fn health(state: web::Data<AppState>) -> HttpResponse {
-    if state.registry.has_dead_engine() { status(false, "engine stopped") } else { status(true, "ok") }
+    if state.registry.has_dead_engine() { status(&state, false, "engine stopped") } else { status(&state, true, "ok") }
 }
 
-/// Whether the process and all its engines are alive, at the path of llama.cpp's server
+/// Whether the process and all its models are alive, at the path of llama.cpp's server
 #[utoipa::path(get, path = "/v1/health", operation_id = "healthBelowV1", tag = "operations", responses(
-    (status = 200, description = "the process and all its engines are alive", body = Status),
-    (status = 503, description = "an engine has stopped", body = Status)))]
+    (status = 200, description = "the process is alive, and so is every loaded model", body = Status),
+    (status = 503, description = "every engine of a model has stopped", body = Status)))]
 pub async fn v1_health(state: web::Data<AppState>) -> HttpResponse {
     health(state).await
 }
 
-/// Whether the process and all its engines are alive, at the path of SageMaker and vLLM
+/// Whether the process and all its models are alive, at the path of SageMaker and vLLM
 #[utoipa::path(get, path = "/ping", tag = "operations", responses(
-    (status = 200, description = "the process and all its engines are alive", body = Status),
-    (status = 503, description = "an engine has stopped", body = Status)))]
+    (status = 200, description = "the process is alive, and so is every loaded model", body = Status),
+    (status = 503, description = "every engine of a model has stopped", body = Status)))]
 pub async fn ping(state: web::Data<AppState>) -> HttpResponse {
     health(state).await
 }
 
 /// The same as the GET
 #[utoipa::path(post, path = "/ping", operation_id = "pingByPost", tag = "operations", responses(
-    (status = 200, description = "the process and all its engines are alive", body = Status),
-    (status = 503, description = "an engine has stopped", body = Status)))]
+    (status = 200, description = "the process is alive, and so is every loaded model", body = Status),
+    (status = 503, description = "every engine of a model has stopped", body = Status)))]
 pub async fn ping_by_post(state: web::Data<AppState>) -> HttpResponse {
     health(state).await
 }
@@ -79,13 +98,13 @@ pub async fn load(state: web::Data<AppState>) -> HttpResponse {
     (status = 503, description = "a model is loading, an engine has stopped, or the server is shutting down", body = Status)))]
 pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
     if state.drain.is_draining() {
-        status(false, "draining")
+        status(&state, false, "draining")
     } else if state.registry.has_dead_engine() {
-        status(false, "engine stopped")
+        status(&state, false, "engine stopped")
     } else if state.registry.is_ready() {
-        status(true, "ready")
+        status(&state, true, "ready")
     } else {
-        status(false, "loading")
+        status(&state, false, "loading")
     }
 }
 

@@ -15,6 +15,8 @@ pub async fn exposition(state: web::Data<AppState>) -> Result<HttpResponse, ApiE
         let models = state.registry.list();
         metrics::set_num_loaded(state.registry.num_loaded());
         metrics::set_loaded(models.iter().map(|info| (info.id.as_str(), info.loaded)));
+        let replicas = state.registry.replicas();
+        metrics::set_replicas(replicas.iter().map(|(id, serve)| (id.as_str(), serve.clone())));
         let AdapterTraffic { running, waiting } = serving::traffic();
         metrics::set_adapter_traffic(state.registry.max_adapters(), &running, &waiting);
         let mut text = Vec::new();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::cut::Cut;
 use super::draft_head;
-use super::engine::{CpuEngine, CpuOptions, with_draft_head};
+use super::engine::{CpuEngine, CpuOptions, physical_cores, with_draft_head};
 use super::layout::whole_layout;
 use super::simd::{Kernels, dispatch};
 use crate::device::{Budget, Device, DeviceInfo};
@@ -44,8 +44,8 @@ impl Device for Cpu {
     }
 
     /// Leaves the rest to other models and programs. The system makes the cache resident as it fills.
-    fn cache_share(&self, _options: &EngineOptions) -> f64 {
-        0.25
+    fn cache_share(&self, options: &EngineOptions) -> f64 {
+        0.25 / options.replica.1.max(1) as f64
     }
 
     fn cache_bytes(&self) -> u64 {
@@ -82,6 +82,18 @@ impl Device for Cpu {
     }
 }
 
+/// The threads of a replica: its part of the threads that the options ask for, 0 for all cores. The first replicas get what is left over.
+fn threads_of(options: &EngineOptions) -> usize {
+    let (number, count) = options.replica;
+    match (count, options.threads) {
+        (0 | 1, threads) => threads,
+        (_, threads) => {
+            let all = if threads == 0 { physical_cores() } else { threads };
+            (all / count + usize::from(number < all % count)).max(1)
+        }
+    }
+}
+
 fn open_with(weights: Weights, options: &EngineOptions, kernels: &'static Kernels) -> Result<Box<dyn Engine>, EngineError> {
     let groups = CacheGroup::of(&weights.spec);
     let num_blocks = pool_blocks(&groups, options);
@@ -89,7 +101,7 @@ fn open_with(weights: Weights, options: &EngineOptions, kernels: &'static Kernel
         return Err(EngineError::Unsupported(format!("an engine of layers {layers:?} alone on the CPU")));
     }
     let options = CpuOptions {
-        threads: options.threads,
+        threads: threads_of(options),
         context: options.context,
         num_blocks,
         least_blocks: least_blocks(&groups, num_blocks, options),
@@ -143,6 +155,16 @@ mod tests {
     use crate::cpu::simd::attend::CacheLayout;
     use model::testing::TinyModel;
     use model::{Arch, ModelSpec};
+
+    #[test]
+    fn replicas_divide_threads_and_memory() {
+        let of = |threads, number, count| threads_of(&EngineOptions { threads, replica: (number, count), ..EngineOptions::default() });
+        assert_eq!([0, 1, 2].map(|number| of(8, number, 3)), [3, 3, 2]);
+        assert_eq!(([0, 1].map(|number| of(1, number, 2)), of(7, 0, 1)), ([1, 1], 7), "each has a thread, and one alone has all");
+        assert!((0..2).map(|number| of(0, number, 2)).sum::<usize>() >= physical_cores());
+        let share = |count| Cpu.cache_share(&EngineOptions { replica: (0, count), ..EngineOptions::default() });
+        assert_eq!((share(1), share(2)), (0.25, 0.125));
+    }
 
     /// The size of one context's cache with and without cache groups, in GB.
     fn cache_of(spec: &ModelSpec) -> [f64; 2] {
