@@ -6,16 +6,24 @@ import json
 import math
 
 import pytest
-from harness import ROOT, cli
+from harness import cli
 
 MODEL = "smollm2:135m"
+PROSE = """The river begins in the hills above the town, where the snow of the winter melts in the first warm days of spring. It runs
+down through the forest, past the old mill and the stone bridge, and then it crosses the wide fields where the farmers grow wheat and
+barley. In the summer the children of the village swim in the shallow water near the bridge, and in the autumn the leaves of the trees
+float slowly down to the sea. For hundreds of years the people have used the river to carry their goods to the market. They built small
+boats of wood and loaded them with flour, wool and cheese. When the railway came, the boats were no longer needed, and most of them were
+left to rot on the banks. Today there is a small museum in the mill, which shows how the people lived and worked at that time. Visitors
+can see the great wheel turn, and on Sundays the baker sells bread that was made from the flour of the mill. The river itself has not
+changed much. It is still cold and clear, and on quiet evenings you can hear it from every window of the town."""
 CHUNK = ("--context", "128", "--chunks", "1", "--backend", "cpu")
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     path = tmp_path_factory.mktemp("eval") / "text.txt"
-    path.write_text((ROOT / "ARCHITECTURE.md").read_text()[:8000])
+    path.write_text(PROSE)
     return path
 
 
