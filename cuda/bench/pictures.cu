@@ -88,7 +88,7 @@ std::vector<__half> run_among(const AmongWorld& w, int block_rows, const std::st
   const AmongShape& s = w.s;
   const Among args{q.get(), k.get(), v.get(), out.get(), w.ld_q, w.ld_k, w.ld_v, w.ld_out, w.stride, w.value_stride,
                    s.num_heads, s.num_kv_heads, s.dim, s.value_dim, w.scale};
-  among(bench_launch(), args, {tiles.get(), static_cast<int>(all.size()), block_rows});
+  among(bench_launch(), args, {tiles.get(), static_cast<int>(all.size()), block_rows}, w.rows, w.rows);
   check(cudaStreamSynchronize(test_stream()), what.c_str());
   report(out.guards_intact(), what + ": writes outside of its output");
   return out.read();
@@ -100,6 +100,11 @@ void check_among(const AmongShape& s, const std::vector<int>& lengths, uint64_t 
   const std::string what = text("among %s, %zu spans up to %d", s.name, lengths.size(), w.longest);
   const std::vector<__half> got = run_among(w, 64, what), wide = run_among(w, 128, what + " by 128");
   report(memcmp(got.data(), wide.data(), got.size() * sizeof(__half)) == 0, what + ": other bits in larger blocks");
+  const int dim = std::max(s.dim, s.value_dim), widest = among_block_rows(65, dim, has_among_wide(gpu(), dim));
+  if (widest > 128) {
+    const std::vector<__half> widest_got = run_among(w, widest, what + " by warpgroups");
+    report(memcmp(got.data(), widest_got.data(), got.size() * sizeof(__half)) == 0, what + ": other bits by warpgroups");
+  }
   for (size_t span = 0; span < lengths.size(); ++span) {
     for (int row = w.first[span]; row < w.first[span] + lengths[span]; row += lengths[span] > 200 ? 37 : 1) {
       for (int head = 0; head < s.num_heads; ++head) {
@@ -169,7 +174,7 @@ void time_among() {
     for (int left = c.rows; left > 0; left -= c.span) lengths.push_back(std::min(left, c.span));
     const AmongWorld w(c.shape, lengths, random);
     Buffer<__half> q(w.q), k(w.k), v(w.v), out(static_cast<size_t>(w.rows) * w.ld_out);
-    const int block_rows = among_block_rows(w.longest);
+    const int block_rows = among_block_rows(w.longest, c.shape.dim, has_among_wide(gpu(), c.shape.dim));
     const std::vector<AmongTile> all = w.tiles(block_rows);
     Buffer<AmongTile> tiles(all);
     const Among args{q.get(), k.get(), v.get(), out.get(), w.ld_q, w.ld_k, w.ld_v, w.ld_out, w.stride, w.value_stride,
@@ -177,7 +182,7 @@ void time_among() {
     const Launch launch = bench_launch();
     constexpr int CALLS = 16, RUNS = 9;
     const double us = graph_us(test_stream(), RUNS, [&] {
-      for (int i = 0; i < CALLS; ++i) among(launch, args, {tiles.get(), static_cast<int>(all.size()), block_rows});
+      for (int i = 0; i < CALLS; ++i) among(launch, args, {tiles.get(), static_cast<int>(all.size()), block_rows}, w.rows, w.rows);
     }) / CALLS;
     const double flops = 4.0 * c.rows * std::min(c.rows, c.span) * c.shape.num_heads * c.shape.dim;
     printf("%-28s %10.1f %10.0f\n", c.shape.name, us, flops / us * 1e-6);

@@ -28,4 +28,21 @@ bool map_boxes(CUtensorMap& map, T* data, size_t rows, size_t columns, size_t st
                 swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+// Describes rows of heads of `dim` halves: head h of row r begins at element r · ld + h · stride. A box has `box_rows` rows of one head, of
+// 32, 64 or 128 bytes in the swizzle of that many bytes. Elements beyond a head, a row or the matrix read as zero. Returns false as above.
+inline bool map_heads(CUtensorMap& map, const __half* data, int rows, int ld, int heads, int stride, int dim, int box_rows, int box_bytes) {
+  static const auto encode = driver_function<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
+  const bool aligned = reinterpret_cast<uintptr_t>(data) % 16 == 0 && ld % 8 == 0 && stride % 8 == 0;
+  if (encode == nullptr || !aligned) return false;
+  const cuuint64_t sizes[3] = {cuuint64_t(dim), cuuint64_t(heads), cuuint64_t(rows)};
+  const cuuint64_t strides[2] = {2 * cuuint64_t(stride), 2 * cuuint64_t(ld)};
+  const cuuint32_t box[3] = {cuuint32_t(box_bytes / 2), 1, cuuint32_t(box_rows)}, steps[3] = {1, 1, 1};
+  const auto swizzle = box_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+                       : box_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                         : CU_TENSOR_MAP_SWIZZLE_32B;
+  return encode(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3, const_cast<__half*>(data), sizes, strides, box, steps,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 }  // namespace pen

@@ -21,6 +21,14 @@ __device__ __forceinline__ void copy_box(uint32_t shared, const CUtensorMap& map
                : "memory");
 #endif
 }
+// The same in a matrix of heads: element `x` of head `y` of row `z`.
+__device__ __forceinline__ void copy_box(uint32_t shared, const CUtensorMap& map, int x, int y, int z, uint64_t* barrier) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared),
+               "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_of(barrier))
+               : "memory");
+#endif
+}
 // Copies a box into every block of `mask`, where the box and its barrier have the same addresses as in this block.
 __device__ __forceinline__ void copy_box_to(uint16_t mask, uint32_t shared, const CUtensorMap& map, int x, int y, uint64_t* barrier) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

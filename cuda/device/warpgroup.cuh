@@ -32,6 +32,14 @@ __device__ __forceinline__ constexpr uint64_t transposed_descriptor(uint32_t sha
   return (tile_descriptor(shared) & ~(uint64_t(0x3fff) << 16)) | uint64_t(stride >> 4) << 16;
 }
 
+// Descriptor of a tile whose rows have BYTES bytes, 32 to 128, of halves in the swizzle of that many bytes. The rows are columns of the
+// product, or its K if the product is TRANSPOSED.
+template <int BYTES>
+__device__ __forceinline__ constexpr uint64_t row_descriptor(uint32_t shared) {
+  const uint64_t address = shared, swizzle = BYTES == 128 ? 1 : BYTES == 64 ? 2 : 3;
+  return (address & 0x3ffff) >> 4 | uint64_t(1) << 16 | uint64_t(8 * BYTES >> 4) << 32 | swizzle << 62;
+}
+
 // Advances a descriptor by `units` of 16 bytes.
 __device__ __forceinline__ constexpr uint64_t moved(uint64_t descriptor, uint32_t units) { return descriptor + units; }
 
@@ -49,23 +57,25 @@ __device__ __forceinline__ void wgmma(float (&d)[1][4], const uint32_t (&a)[4], 
       : PEN_ACC4(0)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(fresh)));
 }
+template <bool TRANSPOSED = false>
 __device__ __forceinline__ void wgmma(float (&d)[2][4], const uint32_t (&a)[4], uint64_t b, bool fresh) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.eq.b32 p, %13, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 "
       "{%0,%1,%2,%3,%4,%5,%6,%7},"
-      "{%8,%9,%10,%11}, %12, p, 1, 1, 0;\n}\n"
+      "{%8,%9,%10,%11}, %12, p, 1, 1, %14;\n}\n"
       : PEN_ACC8(0)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(fresh)));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(fresh)), "n"(int(TRANSPOSED)));
 }
+template <bool TRANSPOSED = false>
 __device__ __forceinline__ void wgmma(float (&d)[4][4], const uint32_t (&a)[4], uint64_t b, bool fresh) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.eq.b32 p, %21, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
       "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15},"
-      "{%16,%17,%18,%19}, %20, p, 1, 1, 0;\n}\n"
+      "{%16,%17,%18,%19}, %20, p, 1, 1, %22;\n}\n"
       : PEN_ACC16(0)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(fresh)));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(fresh)), "n"(int(TRANSPOSED)));
 }
 template <bool TRANSPOSED = false>
 __device__ __forceinline__ void wgmma(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool fresh) {

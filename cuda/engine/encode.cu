@@ -97,8 +97,8 @@ std::vector<AmongTile> tiles_of(const pen_spans& list, int block_rows) {
 int block_rows_of(const pen_spans& list, int dim, const Device& device) {
   uint32_t longest = 0;
   for (uint32_t i = 0; i < list.num_spans; i++) longest = std::max(longest, list.spans[i].rows);
-  const int rows = among_block_rows(int(longest));
-  return choose_among(dim, rows).bytes <= device.shared_block ? rows : among_block_rows(0);
+  const int rows = among_block_rows(int(longest), dim, has_among_wide(device, dim));
+  return rows == AMONG_WIDE_ROWS || choose_among(dim, rows).bytes <= device.shared_block ? rows : 64;
 }
 
 // Arrays that go to the device in one copy, one behind another.
@@ -186,7 +186,7 @@ PictureStep send(pen_model& m, const pen_pictures& p, const ListUses& uses, cons
 
 // The time that each instruction takes [µs]: an estimate for an H200, by the multiprocessors of the device.
 std::vector<float> costs_of(const pen_model& m, const PictureStep& pictures) {
-  constexpr double PRODUCTS = 400e6, ATTENTION = 200e6, ELEMENTS = 3e5, LAUNCH = 3.0;  // per µs
+  constexpr double PRODUCTS = 400e6, ATTENTION = 200e6, WIDE_ATTENTION = 400e6, ELEMENTS = 3e5, LAUNCH = 3.0;  // per µs
   const double device = 132.0 / m.ctx.device.multiprocessors * (m.ctx.device.major >= 9 ? 1.0 : 2.5);
   std::vector<float> costs;
   for (const Instruction& instruction : m.program) {
@@ -196,7 +196,9 @@ std::vector<float> costs_of(const pen_model& m, const PictureStep& pictures) {
       us = 2.0 * rows * product_weights(instruction) / PRODUCTS;
     } else if (instruction.kind() == Kind::AMONG) {
       const auto& op = instruction.as<AmongOp>();
-      us = 2.0 * double(pictures.tiles[op.list].pairs) * op.among.num_heads * (op.among.dim + op.among.value_dim) / ATTENTION;
+      const AmongTiles& tiles = pictures.tiles[op.list];
+      const double speed = tiles.block_rows == AMONG_WIDE_ROWS ? WIDE_ATTENTION : ATTENTION;
+      us = 2.0 * double(tiles.pairs) * op.among.num_heads * (op.among.dim + op.among.value_dim) / speed;
     }
     costs.push_back(float(device * us + LAUNCH));
   }

@@ -33,10 +33,15 @@ void run_add_slice(const Instruction& instruction, const Pass& pass) {
 }
 
 Instruction compile_patches(const Resolver& find, const pen_patches& op) {
-  const Rows& out = find.buffer(op.out, PEN_F16);
+  const bool halves = find.m.scratch.rows.at(op.out).desc.type == PEN_F16;
+  const Rows& out = find.buffer(op.out, halves ? PEN_F16 : PEN_F32);
   require(op.size > 0 && uint64_t(3) * op.size * op.size <= out.desc.width, "patches do not fit their buffer");
-  return {Kind::PATCHES, Patches{out.data.as<__half>(), out.ld, int(op.size), {op.mean0, op.mean1, op.mean2},
-                                 {op.deviation0, op.deviation1, op.deviation2}}};
+  Patches to{};
+  if (halves) to.out = out.data.as<__half>(); else to.floats = out.data.as<float>();
+  to.ld = out.ld, to.size = int(op.size);
+  to.mean[0] = op.mean0, to.mean[1] = op.mean1, to.mean[2] = op.mean2;
+  to.deviation[0] = op.deviation0, to.deviation[1] = op.deviation1, to.deviation[2] = op.deviation2;
+  return {Kind::PATCHES, to};
 }
 
 void run_patches(const Instruction& instruction, const Pass& pass) {
@@ -94,7 +99,8 @@ Instruction compile_among(const Resolver& find, const pen_among& op) {
 
 void run_among(const Instruction& instruction, const Pass& pass) {
   const auto& op = instruction.as<AmongOp>();
-  among(pass.launch, op.among, pass.pictures->tiles[op.list]);
+  const int* const rows = pass.pictures->rows;
+  among(pass.launch, op.among, pass.pictures->tiles[op.list], rows[op.query_set], rows[op.key_set]);
 }
 
 }  // namespace pen

@@ -254,7 +254,7 @@ typedef struct {
   uint32_t slice, out;
 } pen_add_slice;
 
-// out (float16) = the pixels of each patch, colour by colour and line by line [3, size, size]. A pixel x of 0 to 255 becomes
+// out (float16 or float32) = the pixels of each patch, colour by colour and line by line [3, size, size]. A pixel x of 0 to 255 becomes
 // (x / 255 - mean) / deviation.
 typedef struct {
   uint32_t out, size;

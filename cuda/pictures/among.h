@@ -38,6 +38,9 @@ struct Among {
   int num_heads, num_kv_heads, dim, value_dim;
   float scale;
 };
-void among(const Launch& launch, const Among& args, const AmongTiles& tiles);
+// `rows` and `key_rows`: those of the buffers.
+void among(const Launch& launch, const Among& args, const AmongTiles& tiles, int rows, int key_rows);
+// Whether a device runs among_wide_kernel for heads of this size.
+bool has_among_wide(const Device& device, int dim);
 
 }  // namespace pen

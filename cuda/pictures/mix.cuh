@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(MIX_THREADS)
     const int colour = i / square, y = i % square / p.size, x = i % p.size;
     const float pixel = __fdiv_rn(static_cast<float>(pixels[patch.first + static_cast<size_t>(y) * patch.line + 3 * x + colour]), 255.0f);
     const float value = __fdiv_rn(__fsub_rn(pixel, p.mean[colour]), p.deviation[colour]);
-    p.out[row * p.ld + i] = __float2half_rn(value);
+    if (p.floats != nullptr) p.floats[row * p.ld + i] = value; else p.out[row * p.ld + i] = __float2half_rn(value);
   }
 }
 

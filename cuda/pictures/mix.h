@@ -26,9 +26,10 @@ struct Mix {
 };
 void mix(const Launch& launch, const Mix& args, const MixTerms& terms, int rows);
 
-// Writes the pixels of patches [rows, 3 size²] as they enter the encoder's first product: see pen_patches.
+// Writes the pixels of patches [rows, 3 size²] as they enter the encoder's first op: see pen_patches.
 struct Patches {
   __half* out;
+  float* floats;  // instead of `out`, unless null
   int ld, size;
   float mean[3], deviation[3];
 };
