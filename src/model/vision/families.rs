@@ -68,6 +68,7 @@ const FAMILY: Family = Family {
     merge: ("", 1),
     windows: false,
     centred: false,
+    is_encoder_free: false,
     projector: &[],
     optional: &[PatchEmbdBias],
 };
@@ -123,6 +124,17 @@ pub const FAMILIES: &[Family] = &[
             Step::Product(MmInputProjection, None),
         ],
         optional: &[PatchEmbdBias, StdBias, StdScale],
+        ..FAMILY
+    },
+    // Gemma 4 Unified
+    Family {
+        name: "gemma4uv",
+        languages: &["gemma4"],
+        places: Places::Axes,
+        merge: (FACTOR, 3),
+        is_encoder_free: true,
+        projector: &[Step::Weightless, Step::Product(MmInputProjection, None)],
+        optional: &[],
         ..FAMILY
     },
     Family { name: "qwen2vl_merger", ..QWEN2_VL },

@@ -123,6 +123,9 @@ pub struct Family {
     pub windows: bool,
     /// Whether pixels x become 2x − 1, whatever the file says.
     pub centred: bool,
+    /// Whether there are no layers. A patch is as large as the square that becomes a row, and layer norms stand before and behind its
+    /// embedding and behind its place.
+    pub is_encoder_free: bool,
     pub projector: &'static [Step],
     /// The tensors outside of the layers that a file may lack.
     pub optional: &'static [TensorRole],

@@ -139,6 +139,13 @@ impl Search<'_> {
             }
         }
         self.vector(PatchEmbdBias, hidden)?;
+        if self.spec.family.is_encoder_free {
+            self.vector(PixelNorm, patch)?;
+            self.vector(PixelNormBias, patch)?;
+            for role in [EmbeddedNorm, EmbeddedNormBias, PlacedNorm, PlacedNormBias] {
+                self.vector(role, hidden)?;
+            }
+        }
         for role in [PatchNorm, PreNorm, PreNormBias] {
             if self.has(role) {
                 self.vector(role, hidden)?;

@@ -25,11 +25,17 @@ pub fn read(file: &GgufFile) -> Fallible<VisionSpec> {
     let hidden = Keys { file, arch: &family.towers[0] }.required("embedding_length", MAX_DIM)?;
     let tower = tower(file, family, hidden)?;
     let keys = Keys { file, arch: tower.arch };
-    let patch_size = keys.required("patch_size", MAX_PATCH)?;
+    let mut patch_size = keys.required("patch_size", MAX_PATCH)?;
     let image_size = keys.count_or_none("image_size", MAX_SIDE)?.unwrap_or(0);
     let (suffix, default) = family.merge;
     let given = if suffix.is_empty() { None } else { keys.count_or_none(suffix, MAX_MERGE)? };
-    let merge = given.unwrap_or(default);
+    let mut merge = given.unwrap_or(default);
+    if family.is_encoder_free {
+        if patch_size * merge > MAX_PATCH {
+            return keys.wrong("patch_size", format!("at most {} pixels", MAX_PATCH / merge));
+        }
+        (patch_size, merge) = (patch_size * merge, 1);
+    }
     if family.places == Places::Learned && image_size / patch_size == 0 {
         return keys.wrong("image_size", format!("an integer from {patch_size} to {MAX_SIDE}"));
     }
@@ -77,6 +83,9 @@ fn tower(file: &GgufFile, family: &'static Family, hidden: usize) -> Fallible<Mo
         Some((larger, towers)) if *larger == hidden => towers,
         _ => &family.towers,
     };
+    if family.is_encoder_free {
+        return tower_of(&Keys { file, arch: named }, family, hidden, Vec::new());
+    }
     // Old files hold the matrix that leads to the wider rows as `ffn_down`.
     let columns = |name: &str| file.tensor_index(name).and_then(|index| file.tensors()[index].dims.first().copied());
     let [down, up] = ["v.blk.0.ffn_down.weight", "v.blk.0.ffn_up.weight"].map(columns);
@@ -86,20 +95,26 @@ fn tower(file: &GgufFile, family: &'static Family, hidden: usize) -> Fallible<Mo
     let arch = if is_old { old } else { named };
     let keys = Keys { file, arch };
     let num_layers = keys.required("block_count", MAX_LAYERS)?;
-    let Some(norm_eps) = keys.positive("attention.layer_norm_epsilon")? else {
-        return keys.wrong("attention.layer_norm_epsilon", "a positive number");
-    };
     if keys.value("feature_layer").is_some() {
         return keys.wrong("feature_layer", "no such key (rows of several layers are not supported)");
     }
     let attention = attention(&keys, hidden)?;
     let layer = LayerSpec { mixer: Mixer::Attention(attention), ffn: FeedForward::Dense(ffn), gate_cutoff: None };
+    tower_of(&keys, family, hidden, vec![layer; num_layers])
+}
+
+/// A tower of these layers.
+fn tower_of(keys: &Keys, family: &'static Family, hidden: usize, layers: Vec<LayerSpec>) -> Fallible<ModelSpec> {
+    let Keys { file, arch } = *keys;
+    let Some(norm_eps) = keys.positive("attention.layer_norm_epsilon")? else {
+        return keys.wrong("attention.layer_norm_epsilon", "a positive number");
+    };
     Ok(ModelSpec {
         arch,
         name: file.name().unwrap_or_default().to_owned(),
         vocab_size: 0,
         hidden_dim: hidden,
-        layers: vec![layer; num_layers],
+        layers,
         block: Block::Sequential,
         activation: activation(file, family)?,
         rope_pairing: arch.rope,

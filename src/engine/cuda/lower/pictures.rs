@@ -33,9 +33,6 @@ impl Lowering<'_> {
         let (spec, out) = (&vision.spec, self.buffer(encoder.input));
         let ([mean0, mean1, mean2], [deviation0, deviation1, deviation2]) = (spec.pixels.mean, spec.pixels.deviation);
         let size = spec.patch_size as u32;
-        if !self.is_half[encoder.input.0] {
-            return Err(self.cannot("patches that no matrix multiplies"));
-        }
         self.rows = RowSet::Patches;
         self.op(sys::pen_patches { out, size, mean0, mean1, mean2, deviation0, deviation1, deviation2 });
         Ok(())

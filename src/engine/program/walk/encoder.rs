@@ -12,6 +12,8 @@ use model::{Activation, VisionWeights};
 const MOST_PLACES: usize = 1024;
 /// The elements of a head of a resampler.
 const RESAMPLER_HEAD: usize = 128;
+/// The epsilon of the norms around an encoder-free model's patches, for which files have no key.
+const PATCH_NORM_EPS: f32 = 1e-5;
 
 impl<'a> Walk<'a> {
     pub fn of_encoder(vision: &'a VisionWeights, links: &'a LayerLinks, scope: &'a Scope) -> Self {
@@ -65,6 +67,14 @@ impl<'a> Walk<'a> {
         use TensorRole::*;
         let (hidden, has_class) = (self.hidden(), spec.family.class_row != ClassRow::None);
         let out = if has_class { self.buffer("embedded patches", hidden) } else { self.x };
+        let input = match self.patch_norm_of(PixelNorm, PixelNormBias) {
+            Some(norm) => {
+                let normed = self.buffer("normed patches", spec.patch_len());
+                self.norm_to(input, normed, norm);
+                normed
+            }
+            None => input,
+        };
         let first = self.matrix(PatchEmbd, 0)?;
         self.products(input, [(first, out)], false);
         // a still picture is two equal frames
@@ -73,6 +83,7 @@ impl<'a> Walk<'a> {
             self.products(input, [(second, out)], true);
         }
         self.add_bias(PatchEmbdBias, out);
+        self.patch_norm(EmbeddedNorm, EmbeddedNormBias, out);
         if let Some(weight) = self.vector(PatchNorm, 0) {
             let norm = self.rms(Some(weight));
             self.norm_in_place(out, norm);
@@ -95,7 +106,20 @@ impl<'a> Walk<'a> {
         };
         let table = self.matrix(TensorRole::PatchPositions, 0)?;
         self.mix(MixSource::Table(table), self.x, rule, true);
+        self.patch_norm(TensorRole::PlacedNorm, TensorRole::PlacedNormBias, self.x);
         Ok(())
+    }
+
+    /// A norm around an encoder-free model's patches, if the model has it.
+    fn patch_norm_of(&mut self, weight: TensorRole, bias: TensorRole) -> Option<NormParams> {
+        let weight = Some(self.vector(weight, 0)?);
+        Some(NormParams { kind: NormKind::Layer, weight, bias: self.vector(bias, 0), eps: PATCH_NORM_EPS })
+    }
+
+    fn patch_norm(&mut self, weight: TensorRole, bias: TensorRole, buffer: BufferId) {
+        if let Some(norm) = self.patch_norm_of(weight, bias) {
+            self.norm_in_place(buffer, norm);
+        }
     }
 
     /// Writes a step of the projector. Returns the buffer of its output.
