@@ -1,7 +1,12 @@
 //! [`Encoder`]: turns pictures into rows of embeddings for a language model.
 
+use std::ops::Range;
+
 use crate::{BackendKind, EngineError};
 use model::VisionSpec;
+
+/// The most pictures of a pass.
+pub const MAX_PICTURES_PER_PASS: usize = 16;
 
 /// A picture as an encoder takes it: resized to whole patches.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +35,10 @@ pub trait Encoder: Send {
     /// The row that ends a row of tiles (LLaVA 1.6). Empty if the file has none.
     fn newline_row(&self) -> &[f32];
 
-    /// Encodes pictures. Returns the rows of each, one after another [rows, row width].
+    /// The most patches of several pictures that are encoded in one pass. 0: each picture has a pass of its own.
+    fn patches_per_pass(&self) -> usize;
+
+    /// Encodes pictures. Returns the rows of each, one after another [rows, row width]. They have the same bits in any company.
     ///
     /// # Errors
     /// [`EngineError::InvalidBatch`] names a picture that the encoder does not take. [`EngineError::Tensor`] if the file has changed.
@@ -44,6 +52,25 @@ pub trait Encoder: Send {
 pub fn grids(pictures: &[Picture], spec: &VisionSpec) -> Result<Vec<[usize; 2]>, EngineError> {
     let grid = |(i, picture): (usize, &Picture)| picture.grid(spec).map_err(|why| EngineError::InvalidBatch(format!("picture {i}: {why}")));
     pictures.iter().enumerate().map(grid).collect()
+}
+
+/// Cuts pictures of these patches into passes: each has one picture, or several of at most `most_patches` in all.
+pub fn passes(num_patches: &[usize], most_patches: usize) -> Vec<Range<usize>> {
+    let mut passes: Vec<Range<usize>> = Vec::new();
+    let mut patches = 0;
+    for (i, &more) in num_patches.iter().enumerate() {
+        match passes.last_mut() {
+            Some(last) if patches + more <= most_patches && last.len() < MAX_PICTURES_PER_PASS => {
+                last.end = i + 1;
+                patches += more;
+            }
+            _ => {
+                passes.push(i..i + 1);
+                patches = more;
+            }
+        }
+    }
+    passes
 }
 
 impl Picture<'_> {
@@ -72,5 +99,18 @@ impl Picture<'_> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_share_a_pass_while_their_patches_fit() {
+        assert_eq!(passes(&[], 100), []);
+        assert_eq!(passes(&[40, 60, 1, 300, 99], 100), [0..2, 2..3, 3..4, 4..5]);
+        assert_eq!(passes(&[1, 1], 0), [0..1, 1..2], "each has a pass of its own");
+        assert_eq!(passes(&[1; 40], 100), [0..16, 16..32, 32..40]);
     }
 }

@@ -41,7 +41,7 @@ pub use batch::{Batch, DraftRequest, Input, MAX_HEAD_DRAFTS, Masks, Sampled, Sco
 pub use block_tables::BlockTables;
 pub use cache_type::CacheType;
 pub use device::{Backend, Budget, Device, DeviceInfo};
-pub use encoder::{Encoder, EncoderOptions, Picture};
+pub use encoder::{Encoder, EncoderOptions, Picture, passes};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use footprint::{Footprint, footprints, least_bytes, longest_context};

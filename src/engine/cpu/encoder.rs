@@ -104,6 +104,11 @@ impl Encoder for CpuEncoder {
         &self.newline
     }
 
+    /// One picture keeps all cores busy.
+    fn patches_per_pass(&self) -> usize {
+        0
+    }
+
     fn encode(&mut self, pictures: &[Picture]) -> Result<Vec<Vec<f32>>, EngineError> {
         if pictures.is_empty() {
             return Ok(Vec::new());

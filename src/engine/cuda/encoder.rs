@@ -6,7 +6,7 @@ use super::lower::{DeviceProgram, row_set};
 use super::raii::{Context, EncoderRunner, Lent};
 use super::sys;
 use crate::EngineError;
-use crate::encoder::{Encoder, Picture, grids};
+use crate::encoder::{Encoder, Picture, grids, passes};
 use crate::picture_layout::PictureLayout;
 use crate::program::{RowSet, Rule, Within};
 use model::vision::Places;
@@ -23,6 +23,7 @@ pub struct CudaEncoder {
     /// The set of the output's rows.
     output_rows: RowSet,
     newline: Vec<f32>,
+    patches_per_pass: usize,
 }
 
 /// A list of mixed rows as the C side takes it.
@@ -33,7 +34,8 @@ struct TermList {
 }
 
 impl CudaEncoder {
-    /// Copies an encoder's weights to a device, whose file may be unmapped afterwards. `most_patches`: the most patches of a picture.
+    /// Copies an encoder's weights to a device, whose file may be unmapped afterwards. `most_patches`: the most patches of
+    /// a picture.
     ///
     /// # Errors
     /// [`EngineError::Unsupported`] names the op that the device does not compute. [`EngineError::OutOfMemory`] if the encoder does not
@@ -49,10 +51,10 @@ impl CudaEncoder {
         CopyPlan::new(description.program()).copy(&model, &vision.weights)?;
         let runner = EncoderRunner::new(model)?;
         tracing::info!(device, bytes = needed, "the picture encoder is open");
-        let output_rows = description.output_rows();
+        let (output_rows, patches_per_pass) = (description.output_rows(), description.patches_per_pass());
         let DeviceProgram { mixes, spans, .. } = description.into_program();
         let newline = vision.weights.vector(TensorRole::NewlineEmbd, 0).unwrap_or_default();
-        let mut encoder = Self { runner, spec: vision.spec.clone(), mixes, spans, output_rows, newline };
+        let mut encoder = Self { runner, spec: vision.spec.clone(), mixes, spans, output_rows, newline, patches_per_pass };
         encoder.warm_up(most_patches)?;
         Ok(encoder)
     }
@@ -79,13 +81,16 @@ impl CudaEncoder {
         Ok(need.weights + need.scratch)
     }
 
-    fn encode_one(&mut self, picture: &Picture, grid: [usize; 2]) -> Result<Vec<f32>, EngineError> {
-        let layout = PictureLayout::new(&self.spec, &[grid]);
+    /// Encodes pictures together.
+    fn encode_pass(&mut self, pictures: &[Picture], grids: &[[usize; 2]]) -> Result<Vec<Vec<f32>>, EngineError> {
+        let layout = PictureLayout::new(&self.spec, grids);
         let size = self.spec.patch_size;
-        let line = 3 * picture.width;
-        let patch = |patch: &crate::picture_layout::Patch| sys::pen_patch {
-            first: (patch.row * size * line + 3 * patch.col * size) as u32,
-            line: line as u32,
+        let pixels = pictures.iter().map(|picture| picture.rgb).collect::<Vec<_>>().concat();
+        let starts: Vec<usize> = pictures.iter().scan(0, |end, picture| Some(std::mem::replace(end, *end + picture.rgb.len()))).collect();
+        let patch = |patch: &crate::picture_layout::Patch| {
+            let line = 3 * pictures[patch.picture].width;
+            let first = starts[patch.picture] + patch.row * size * line + 3 * patch.col * size;
+            sys::pen_patch { first: first as u32, line: line as u32 }
         };
         let patches: Vec<_> = layout.patches().iter().map(patch).collect();
         let place = |row| {
@@ -109,23 +114,25 @@ impl CudaEncoder {
         let span_lists: Vec<_> = self.spans.iter().map(|&(within, queries)| spans(&layout, within, queries)).collect();
         let spans: Vec<_> = span_lists.iter().map(|list| sys::pen_spans { num_spans: list.len() as u32, spans: list.as_ptr() }).collect();
         let raw = sys::pen_pictures {
-            num_pixels: picture.rgb.len() as u32,
+            num_pixels: pixels.len() as u32,
             num_terms: terms.len() as u32,
             num_spans: spans.len() as u32,
             rows: rows.as_ptr(),
-            pixels: picture.rgb.as_ptr(),
+            pixels: pixels.as_ptr(),
             patches: patches.as_ptr(),
             positions: positions.as_ptr(),
             terms: terms.as_ptr(),
             spans: spans.as_ptr(),
         };
-        let mut out = vec![0f32; layout.num_rows(self.output_rows) * self.spec.row_width()];
-        // SAFETY: every pointer leads into a local list or the picture, which live through the call, with the list's length. The patches
-        // and positions are one per row of their sets.
+        let width = self.spec.row_width();
+        let mut out = vec![0f32; layout.num_rows(self.output_rows) * width];
+        // SAFETY: every pointer leads into a local list, which lives through the call, with the list's length. The patches and positions are
+        // one per row of their sets.
         let lent = unsafe { Lent::new(raw) };
         // SAFETY: there is a float for each element of the output's rows.
         unsafe { self.runner.encode(&lent, &mut out)? };
-        Ok(out)
+        let of_picture = |rows: std::ops::Range<usize>| out[rows.start * width..rows.end * width].to_vec();
+        Ok(layout.of_pictures(self.output_rows).into_iter().map(of_picture).collect())
     }
 }
 
@@ -181,11 +188,19 @@ impl Encoder for CudaEncoder {
         &self.newline
     }
 
-    /// Encodes one picture after another, which bounds the time that the device works for pictures without a break.
+    fn patches_per_pass(&self) -> usize {
+        self.patches_per_pass
+    }
+
     fn encode(&mut self, pictures: &[Picture]) -> Result<Vec<Vec<f32>>, EngineError> {
         let grids = grids(pictures, &self.spec)?;
         let _at_work = AtWork::begin();
-        pictures.iter().zip(grids).map(|(picture, grid)| self.encode_one(picture, grid)).collect()
+        let num_patches: Vec<usize> = grids.iter().map(|[rows, cols]| rows * cols).collect();
+        let mut rows = Vec::with_capacity(pictures.len());
+        for pass in passes(&num_patches, self.patches_per_pass) {
+            rows.extend(self.encode_pass(&pictures[pass.clone()], &grids[pass])?);
+        }
+        Ok(rows)
     }
 }
 

@@ -7,9 +7,13 @@ use super::lower::{DeviceProgram, Tensor, row_set};
 use super::raii::{self, Context, Lent, Model};
 use super::sys;
 use crate::EngineError;
+use crate::encoder::MAX_PICTURES_PER_PASS;
 use crate::program::{EncoderProgram, RowSet};
 use crate::rope::Rope;
 use model::VisionWeights;
+
+/// The pixels of the pictures of a pass, if each is smaller: those of one large picture (Gemma 3). A pass of so many rows keeps a GPU busy.
+const PIXELS_PER_PASS: usize = 896 * 896;
 
 /// The data that an encoder's [`sys::pen_model_desc`] is made from and points to.
 pub struct EncoderDescription<'a> {
@@ -23,6 +27,7 @@ pub struct EncoderDescription<'a> {
     tensors: Vec<sys::pen_tensor>,
     ops: Vec<sys::pen_op>,
     most_rows: [u32; sys::PEN_NUM_ROW_SETS],
+    patches_per_pass: usize,
     /// The most places along an axis, and one for those that count from 1.
     max_positions: usize,
 }
@@ -36,6 +41,7 @@ impl<'a> EncoderDescription<'a> {
         let encoder = EncoderProgram::new(vision)?;
         let program = DeviceProgram::of_encoder(vision, &encoder)?;
         let spec = &vision.spec;
+        let patches_per_pass = most_patches.max(PIXELS_PER_PASS / spec.patch_size.pow(2));
         let dim = spec.tower.attention().map_or(0, |attention| attention.head_dim);
         let ropes: Vec<Rope> = Rope::of_pictures(spec.family.rotation, dim, spec.tower.rope_pairing).into_iter().collect();
         Ok(Self {
@@ -46,7 +52,8 @@ impl<'a> EncoderDescription<'a> {
             rope_dims: ropes.iter().map(|rope| rope.dim() as u32).collect(),
             rope_axes: ropes.iter().flat_map(Rope::axes).collect(),
             groups: [sys::pen_group { window: 0, chunked: 0 }],
-            most_rows: most_rows(vision, most_patches),
+            most_rows: most_rows(vision, patches_per_pass),
+            patches_per_pass,
             max_positions: most_patches + 1,
             vision,
             program,
@@ -66,6 +73,11 @@ impl<'a> EncoderDescription<'a> {
     /// The set of the output's rows.
     pub fn output_rows(&self) -> RowSet {
         self.output_rows
+    }
+
+    /// The most patches of a pass.
+    pub fn patches_per_pass(&self) -> usize {
+        self.patches_per_pass
     }
 
     /// The device memory that the encoder takes.
@@ -125,17 +137,17 @@ impl<'a> EncoderDescription<'a> {
     }
 }
 
-/// The most rows of each set, for one picture.
-fn most_rows(vision: &VisionWeights, most_patches: usize) -> [u32; sys::PEN_NUM_ROW_SETS] {
+/// The most rows of each set in a pass of so many patches.
+fn most_rows(vision: &VisionWeights, patches: usize) -> [u32; sys::PEN_NUM_ROW_SETS] {
     let spec = &vision.spec;
-    let cells = most_patches / (spec.merge * spec.merge).max(1);
+    let cells = patches / (spec.merge * spec.merge).max(1);
     let of = |set| match set {
         RowSet::Step => 0,
-        RowSet::Patches => most_patches,
-        // a class row
-        RowSet::Tower => most_patches + 1,
+        RowSet::Patches => patches,
+        // a class row each
+        RowSet::Tower => patches + MAX_PICTURES_PER_PASS,
         RowSet::Cells => cells,
-        RowSet::Queries => spec.num_queries,
+        RowSet::Queries => MAX_PICTURES_PER_PASS * spec.num_queries,
         // a picture of one cell per row has the most breaks
         RowSet::Broken => 2 * cells,
     };

@@ -1,13 +1,14 @@
-//! [`EncoderThread`]: encodes a model's pictures, one after another, beside the engine's thread.
+//! [`EncoderThread`]: encodes a model's pictures beside the engine's thread.
 //!
-//! A picture waits in a bounded queue, in which clients take turns, and is decoded when its turn comes. One picture of the whole process is
-//! decoded at a time, so the pixels of at most one are in memory. The thread has a lower priority than the engine: while pictures are
+//! A picture waits in a bounded queue, in which clients take turns. A thread decodes, cuts and resizes pictures ahead of the encoder. One
+//! picture of the whole process is decoded at a time, so the pixels of at most one are in memory, beside those of a few resized ones. Small
+//! pictures share a pass of the encoder where that is faster. Both threads have a lower priority than the engine: while pictures are
 //! encoded, sequences that generate keep their pace.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -19,7 +20,7 @@ use super::reader::PictureReader;
 use super::row_cache::{PictureKey, RowCache, picture_key};
 use super::rules::{EncodedPicture, PictureRules};
 use engine::BackendKind;
-use images::DecodeLimits;
+use images::{DecodeLimits, PicturePlan, Rgb};
 use metrics::ModelMetrics;
 use model::ModelSpec;
 use tokenizer::Tokenizer;
@@ -30,6 +31,9 @@ const MAX_WAITING: usize = 256;
 const MAX_KEPT: usize = 256 << 20;
 /// Added to the priority's number, so that the engine's threads run first.
 const NICE: i32 = 5;
+
+/// The most pictures that are prepared ahead of the encoder.
+const MAX_PREPARED: usize = 4;
 
 /// Held while a picture is decoded and cut.
 static DECODING: Mutex<()> = Mutex::new(());
@@ -56,7 +60,7 @@ pub struct EncoderPlace {
 struct Job {
     file: Arc<[u8]>,
     key: PictureKey,
-    reply: oneshot::Sender<Result<Arc<EncodedPicture>, PictureError>>,
+    reply: oneshot::Sender<Reply>,
 }
 
 impl EncoderThread {
@@ -73,20 +77,27 @@ impl EncoderThread {
         let queue = jobs.clone();
         let (opened, is_open) = sync_channel(1);
         let worker = (rules.clone(), cache.clone(), metrics.clone());
-        let run = move || {
-            // Threads of the encoder inherit the priority. Without the right to lower it, they share the processor evenly.
-            let _ = rustix::process::nice(NICE);
+        let (prepared, to_encode) = sync_channel(MAX_PREPARED);
+        let preparer = Preparer { rules: rules.clone(), cache: cache.clone(), metrics: metrics.clone() };
+        let prepare = move || {
+            lower_priority();
+            preparer.run(&queue, &prepared);
+        };
+        let encode = move || {
+            // Threads of the encoder inherit the priority.
+            lower_priority();
             let (rules, cache, metrics) = worker;
             match PictureReader::over(rules, weights, place.threads, place.device) {
                 Ok(reader) => {
                     let _ = opened.send(Ok(()));
-                    Worker { reader, cache, metrics }.run(&queue);
+                    Worker { reader, cache, metrics }.run(&to_encode);
                 }
                 Err(error) => drop(opened.send(Err(error))),
             }
         };
-        std::thread::Builder::new().name("pictures".into()).spawn(run)?;
+        std::thread::Builder::new().name("pictures".into()).spawn(encode)?;
         is_open.recv()??;
+        std::thread::Builder::new().name("decode".into()).spawn(prepare)?;
         Ok(Self { rules, jobs, cache, metrics })
     }
 
@@ -97,8 +108,7 @@ impl EncoderThread {
     /// The picture cannot be decoded, cut or encoded, or too many wait.
     pub async fn rows(&self, file: Arc<[u8]>, salt: u64, tenant: Option<u64>) -> Result<Arc<EncodedPicture>, PictureError> {
         let key = picture_key(&file, salt);
-        if let Some(kept) = locked(&self.cache).get(&key) {
-            self.metrics.picture_cache_hits_total.inc();
+        if let Some(kept) = kept(&self.cache, &self.metrics, &key) {
             return Ok(kept);
         }
         let (reply, rows) = oneshot::channel();
@@ -120,6 +130,64 @@ impl Drop for EncoderThread {
     }
 }
 
+/// Decodes, cuts and resizes pictures, while those before them are encoded.
+struct Preparer {
+    rules: Arc<PictureRules>,
+    cache: Arc<Mutex<RowCache>>,
+    metrics: Arc<ModelMetrics>,
+}
+
+/// A picture that is cut and resized.
+struct Prepared {
+    key: PictureKey,
+    reply: oneshot::Sender<Reply>,
+    since: Instant,
+    id: [u8; 32],
+    plan: PicturePlan,
+    tiles: Vec<Rgb>,
+    num_patches: usize,
+}
+
+type Reply = Result<Arc<EncodedPicture>, PictureError>;
+
+impl Preparer {
+    /// Prepares what comes until no one can send any more, or no one encodes.
+    fn run(&self, queue: &FairQueue<Job>, prepared: &SyncSender<Prepared>) {
+        while let Some(Job { file, key, reply }) = queue.pop() {
+            self.metrics.num_pictures_waiting.dec();
+            if reply.is_closed() {
+                continue;
+            }
+            if let Some(kept) = kept(&self.cache, &self.metrics, &key) {
+                let _ = reply.send(Ok(kept));
+                continue;
+            }
+            let since = Instant::now();
+            // A fault in one picture must not end the thread.
+            let result = catch_unwind(AssertUnwindSafe(|| self.prepare(&file)));
+            match result.unwrap_or_else(|fault| Err(PictureError::Encoder(words(&*fault)))) {
+                Ok((id, plan, tiles)) => {
+                    let num_patches = tiles.iter().map(|tile| self.rules.num_patches(tile)).sum();
+                    if prepared.send(Prepared { key, reply, since, id, plan, tiles, num_patches }).is_err() {
+                        return;
+                    }
+                }
+                // An error means that the request has gone.
+                Err(error) => drop(reply.send(Err(error))),
+            }
+        }
+    }
+
+    fn prepare(&self, file: &[u8]) -> Result<([u8; 32], PicturePlan, Vec<Rgb>), PictureError> {
+        let _turn = DECODING.lock().unwrap_or_else(PoisonError::into_inner);
+        let picture = images::decode(file, &DecodeLimits::default())?;
+        // The number of a picture in its prompt changes only the text around its rows.
+        let plan = self.rules.plan((picture.width, picture.height), 0)?;
+        let tiles = plan.prepare(&picture);
+        Ok((self.rules.picture_id(&picture), plan, tiles))
+    }
+}
+
 struct Worker {
     reader: PictureReader,
     cache: Arc<Mutex<RowCache>>,
@@ -128,46 +196,77 @@ struct Worker {
 
 impl Worker {
     /// Encodes what comes until no one can send any more.
-    fn run(mut self, queue: &FairQueue<Job>) {
-        while let Some(Job { file, key, reply }) = queue.pop() {
-            self.metrics.num_pictures_waiting.dec();
-            if reply.is_closed() {
-                continue;
+    fn run(mut self, prepared: &Receiver<Prepared>) {
+        let most_patches = self.reader.patches_per_pass();
+        // One that did not fit into the pass before.
+        let mut next = None;
+        while let Some(first) = next.take().or_else(|| prepared.recv().ok()) {
+            let mut num_patches = first.num_patches;
+            let mut pictures = vec![first];
+            while num_patches < most_patches && next.is_none() {
+                let Ok(more) = prepared.try_recv() else { break };
+                // An equal picture's rows are kept by the next pass.
+                let is_known = pictures.iter().any(|picture| picture.key == more.key);
+                if is_known || num_patches + more.num_patches > most_patches {
+                    next = Some(more);
+                } else {
+                    num_patches += more.num_patches;
+                    pictures.push(more);
+                }
             }
-            // A fault in one picture must not end the thread.
-            let result = catch_unwind(AssertUnwindSafe(|| self.rows(&file, key, &|| reply.is_closed())));
-            let result = result.unwrap_or_else(|fault| Err(PictureError::Encoder(words(&*fault))));
+            self.encode(pictures);
+        }
+    }
+
+    /// Encodes pictures together and answers them.
+    fn encode(&mut self, pictures: Vec<Prepared>) {
+        let mut unknown = Vec::new();
+        for picture in pictures.into_iter().filter(|picture| !picture.reply.is_closed()) {
+            // The pass before may have had an equal one.
+            match kept(&self.cache, &self.metrics, &picture.key) {
+                Some(kept) => drop(picture.reply.send(Ok(kept))),
+                None => unknown.push(picture),
+            }
+        }
+        let tiles: Vec<&Rgb> = unknown.iter().flat_map(|picture| &picture.tiles).collect();
+        let mut goes_on = || match unknown.iter().all(|picture| picture.reply.is_closed()) {
+            true => Err(anyhow::anyhow!("the requests have gone")),
+            false => Ok(()),
+        };
+        let encoded = catch_unwind(AssertUnwindSafe(|| self.reader.encode(&tiles, &mut goes_on).map_err(|error| format!("{error:#}"))));
+        let mut rows = encoded.unwrap_or_else(|fault| Err(words(&*fault)));
+        for Prepared { key, reply, since, id, plan, tiles, .. } in unknown {
+            let result = match &mut rows {
+                Err(why) => Err(PictureError::Encoder(why.clone())),
+                Ok(rows) => {
+                    let of_tiles: Vec<_> = rows.drain(..tiles.len()).collect();
+                    let encoded = Arc::new(self.reader.encoded(&id, &plan, &of_tiles));
+                    self.metrics.picture_encode_seconds.observe(since.elapsed().as_secs_f64());
+                    self.metrics.picture_rows_total.inc_by(plan.num_rows() as u64);
+                    locked(&self.cache).insert(key, encoded.clone());
+                    Ok(encoded)
+                }
+            };
             // An error means that the request has gone.
             let _ = reply.send(result);
         }
     }
+}
 
-    fn rows(&mut self, file: &[u8], key: PictureKey, is_cancelled: &dyn Fn() -> bool) -> Result<Arc<EncodedPicture>, PictureError> {
-        if let Some(kept) = locked(&self.cache).get(&key) {
-            self.metrics.picture_cache_hits_total.inc();
-            return Ok(kept);
-        }
-        let start = Instant::now();
-        let (id, plan, tiles) = {
-            let _turn = DECODING.lock().unwrap_or_else(PoisonError::into_inner);
-            let picture = images::decode(file, &DecodeLimits::default())?;
-            // The number of a picture in its prompt changes only the text around its rows.
-            let plan = self.reader.rules.plan((picture.width, picture.height), 0)?;
-            let tiles = plan.prepare(&picture);
-            (self.reader.rules.picture_id(&picture), plan, tiles)
-        };
-        let mut goes_on = || if is_cancelled() { Err(anyhow::anyhow!("the request has gone")) } else { Ok(()) };
-        let encoded = self.reader.encode(&id, &plan, &tiles, &mut goes_on);
-        let encoded = Arc::new(encoded.map_err(|error| PictureError::Encoder(format!("{error:#}")))?);
-        self.metrics.picture_encode_seconds.observe(start.elapsed().as_secs_f64());
-        self.metrics.picture_rows_total.inc_by(plan.num_rows() as u64);
-        locked(&self.cache).insert(key, encoded.clone());
-        Ok(encoded)
-    }
+/// The rows of a picture, if they are kept.
+fn kept(cache: &Mutex<RowCache>, metrics: &ModelMetrics, key: &PictureKey) -> Option<Arc<EncodedPicture>> {
+    let kept = locked(cache).get(key)?;
+    metrics.picture_cache_hits_total.inc();
+    Some(kept)
 }
 
 fn locked(cache: &Mutex<RowCache>) -> MutexGuard<'_, RowCache> {
     cache.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets the engine's threads run first. Without the right to do so, all share the processor evenly.
+fn lower_priority() {
+    let _ = rustix::process::nice(NICE);
 }
 
 /// The words of a panic.

@@ -87,7 +87,8 @@ impl PictureReader {
             let plan = self.rules.plan((picture.width, picture.height), number)?;
             let tiles = plan.prepare(picture);
             let id = self.rules.picture_id(picture);
-            let encoded = self.encode(&id, &plan, &tiles, &mut || Ok(())).with_context(|| format!("picture {number}"))?;
+            let rows = self.encode(&tiles.iter().collect::<Vec<_>>(), &mut || Ok(())).with_context(|| format!("picture {number}"))?;
+            let encoded = self.encoded(&id, &plan, &rows);
             let mut runs = encoded.runs.into_iter();
             for chunk in &plan.chunks {
                 match chunk {
@@ -105,21 +106,29 @@ impl PictureReader {
         Ok(parts)
     }
 
-    /// The rows of a picture. One tile at a time, which bounds the encoder's memory. `goes_on` is asked before each tile.
-    pub(super) fn encode(
-        &mut self,
-        id: &[u8; 32],
-        plan: &PicturePlan,
-        tiles: &[Rgb],
-        goes_on: &mut dyn FnMut() -> anyhow::Result<()>,
-    ) -> anyhow::Result<EncodedPicture> {
+    /// The rows of each tile. `goes_on` is asked before each of the encoder's passes.
+    pub(super) fn encode(&mut self, tiles: &[&Rgb], goes_on: &mut dyn FnMut() -> anyhow::Result<()>) -> anyhow::Result<Vec<Vec<f32>>> {
+        let num_patches: Vec<usize> = tiles.iter().map(|tile| self.rules.num_patches(tile)).collect();
         let mut rows = Vec::with_capacity(tiles.len());
-        for tile in tiles {
+        for pass in engine::passes(&num_patches, self.encoder.patches_per_pass()) {
             goes_on()?;
-            let picture = Picture { width: tile.width as usize, height: tile.height as usize, rgb: &tile.pixels };
-            rows.extend(self.encoder.encode(&[picture])?);
+            let pictures: Vec<_> = tiles[pass]
+                .iter()
+                .map(|tile| Picture { width: tile.width as usize, height: tile.height as usize, rgb: &tile.pixels })
+                .collect();
+            rows.extend(self.encoder.encode(&pictures)?);
         }
-        Ok(self.rules.encoded(id, plan, &rows, self.encoder.newline_row()))
+        Ok(rows)
+    }
+
+    /// The runs of a picture with the rows of its tiles.
+    pub(super) fn encoded(&self, id: &[u8; 32], plan: &PicturePlan, rows: &[Vec<f32>]) -> EncodedPicture {
+        self.rules.encoded(id, plan, rows, self.encoder.newline_row())
+    }
+
+    /// The most patches of several pictures that are encoded in one pass. 0: each picture has a pass of its own.
+    pub(super) fn patches_per_pass(&self) -> usize {
+        self.encoder.patches_per_pass()
     }
 }
 

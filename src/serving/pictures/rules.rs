@@ -81,6 +81,12 @@ impl PictureRules {
         self.settings.most_patches()
     }
 
+    /// The patches of a tile.
+    pub(super) fn num_patches(&self, tile: &Rgb) -> usize {
+        let patches = |side: u32| side as usize / self.encoder.patch_size;
+        patches(tile.height) * patches(tile.width)
+    }
+
     /// The family of encoders.
     pub fn family(&self) -> Family {
         self.settings.family
