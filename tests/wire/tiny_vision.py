@@ -50,11 +50,14 @@ def vocabulary(specials: list[str], add_bos: bool) -> dict:
     }  # fmt: skip
 
 
-def write_part(path, part: dict, more: dict) -> None:
+def write_part(path, part: dict, more: dict, changed: dict | None = None) -> None:
     kv = {"general.architecture": part["architecture"]} | {
         key: float(value) if kind == "FLOAT32" else value for key, kind, _, value in part["metadata"]
     }
-    write(path, kv | more, {name: (values(name, shape, rule), F32) for name, shape, rule in part["tensors"]})
+    weights = {name: values(name, shape, rule) for name, shape, rule in part["tensors"]}
+    for name, other in (changed or {}).items():
+        weights[name] = np.broadcast_to(np.float32(other), weights[name].shape)
+    write(path, kv | more, {name: (weight, F32) for name, weight in weights.items()})
 
 
 def write_language(path, family: str = "gemma3", metadata: dict | None = None) -> None:
@@ -63,9 +66,9 @@ def write_language(path, family: str = "gemma3", metadata: dict | None = None) -
     write_part(path, part, vocabulary(part["specials"], part["add_bos"]) | (metadata or {}))
 
 
-def write_encoder(path, family: str = "gemma3") -> None:
-    """Writes the picture encoder (mmproj) of a family."""
-    write_part(path, families()[family]["mmproj"], {})
+def write_encoder(path, family: str = "gemma3", changed: dict | None = None) -> None:
+    """Writes the picture encoder (mmproj) of a family. `changed`: other values of some tensors."""
+    write_part(path, families()[family]["mmproj"], {}, changed)
 
 
 def png(pixels: np.ndarray) -> bytes:
