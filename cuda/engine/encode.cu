@@ -232,6 +232,7 @@ void encode(pen_model& m, const pen_pictures& p, float* out) {
   const size_t bytes = output_bytes(m, p);
   check(cudaMemcpyAsync(memory.out.as<float>(), rows.data.as<float>(), bytes, cudaMemcpyDeviceToHost, m.stream.handle), "copying rows");
   check(cudaEventRecord(memory.done.handle, m.stream.handle), "event");
+  std::memset(out, 0, bytes);  // the system gives the pages while the device works
   check(cudaEventSynchronize(memory.done.handle), "pictures");
   std::memcpy(out, memory.out.as<float>(), bytes);
 }

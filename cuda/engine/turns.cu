@@ -18,7 +18,7 @@ using std::chrono::microseconds;
 // A slice takes this share of the time between two steps, so that a step with a slice takes less than one and a half times as long.
 constexpr float SLICE_SHARE = 0.35f;
 // Bounds of a slice [µs]. Without steps, slices are long, and one is queued while another one runs.
-constexpr float SHORTEST = 50.0f, LONGEST = 2000.0f;
+constexpr float SHORTEST = 50.0f, LONGEST = 1000.0f;
 // A model runs no steps if its last one was submitted so long ago.
 constexpr auto PAUSE = microseconds(10000);
 // A slice changes the times between so many steps: two are in flight.
@@ -69,6 +69,8 @@ void Turns::before_step(cudaStream_t stream) {
 
 void Turns::run(PictureWork& work, cudaStream_t own) {
   const std::lock_guard turn(encoders_);
+  Event ends[2];  // of the last slices
+  int slice = 0;
   std::unique_lock lock(mutex_);
   while (!work.is_queued()) {
     if (steps_follow()) {
@@ -79,9 +81,10 @@ void Turns::run(PictureWork& work, cudaStream_t own) {
       continue;
     }
     work.queue(own, LONGEST);
-    // A step that begins meanwhile waits for this slice alone.
+    check(cudaEventRecord(ends[slice % 2].handle, own), "event");
+    // A step that begins meanwhile waits for two slices at most. An event that was never recorded has ended.
     lock.unlock();
-    check(cudaEventSynchronize(work.model.pictures->done.handle), "pictures");
+    check(cudaEventSynchronize(ends[++slice % 2].handle), "pictures");
     lock.lock();
   }
 }
