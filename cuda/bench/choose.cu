@@ -153,8 +153,9 @@ void check_heads() {
 void check_among(const Device& on) {
   for (int dim = 1; dim <= AMONG_DIM; dim++) {
     for (const int longest : {1, 64, 65, MOST_ROWS}) {
-      const int rows = among_block_rows(longest);
+      const int rows = among_block_rows(longest, dim, on.device.warpgroups);
       const AmongPlan plan = choose_among(dim, rows);
+      expect(plan.wide == (on.device.warpgroups && longest > 64 && dim > 32), "another kernel", on.name, longest);
       expect(plan.dim >= dim && plan.dim % 16 == 0 && plan.warps * 16 * plan.row_tiles == rows, "rows that no warp has", on.name, longest);
       expect(rows > 64 || dim > 80 || plan.bytes <= on.device.shared_block, "more shared memory than a block may have", on.name, longest);
     }

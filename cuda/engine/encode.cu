@@ -98,7 +98,7 @@ int block_rows_of(const pen_spans& list, int dim, const Device& device) {
   uint32_t longest = 0;
   for (uint32_t i = 0; i < list.num_spans; i++) longest = std::max(longest, list.spans[i].rows);
   const int rows = among_block_rows(int(longest), dim, has_among_wide(device, dim));
-  return rows == AMONG_WIDE_ROWS || choose_among(dim, rows).bytes <= device.shared_block ? rows : 64;
+  return choose_among(dim, rows).bytes <= device.shared_block ? rows : 64;
 }
 
 // Arrays that go to the device in one copy, one behind another.

@@ -13,7 +13,7 @@ void run(const Launch& launch, const Among& args, const AmongTiles& tiles, const
 }
 
 template <int D>
-void run_wide(const Launch& launch, const Among& args, const AmongTiles& tiles, int rows, int key_rows) {
+void run_wide(const Launch& launch, const Among& args, const AmongTiles& tiles, const AmongPlan& plan, int rows, int key_rows) {
   constexpr int REST = WideTile<D>::REST * 2;
   AmongMaps maps{};
   const auto map = [&](int which, const __half* data, int rows, int ld, int heads, int stride, int dim) {
@@ -28,7 +28,7 @@ void run_wide(const Launch& launch, const Among& args, const AmongTiles& tiles, 
   if (!mapped || tiles.block_rows != AMONG_WIDE_ROWS) throw CudaError(cudaErrorInvalidValue, "attention among rows: boxes");
   set_up(launch.device, among_wide_kernel<D>);
   const dim3 grid(tiles.count, args.num_heads), threads((AMONG_WIDE_GROUPS + 1) * 4 * WARP);
-  launch(among_wide_kernel<D>, grid, threads, AmongWideShared<D>::bytes, args, tiles.tiles, maps);
+  launch(among_wide_kernel<D>, grid, threads, size_t(plan.bytes), args, tiles.tiles, maps);
 }
 
 template <int D>
@@ -48,10 +48,10 @@ void among(const Launch& launch, const Among& args, const AmongTiles& tiles, int
   const AmongPlan plan = choose_among(args.dim > args.value_dim ? args.dim : args.value_dim, tiles.block_rows);
   if (plan.wide) {
     switch (plan.dim) {
-      case 64: return run_wide<64>(launch, args, tiles, rows, key_rows);
-      case 80: return run_wide<80>(launch, args, tiles, rows, key_rows);
-      case 96: return run_wide<96>(launch, args, tiles, rows, key_rows);
-      case 128: return run_wide<128>(launch, args, tiles, rows, key_rows);
+      case 64: return run_wide<64>(launch, args, tiles, plan, rows, key_rows);
+      case 80: return run_wide<80>(launch, args, tiles, plan, rows, key_rows);
+      case 96: return run_wide<96>(launch, args, tiles, plan, rows, key_rows);
+      case 128: return run_wide<128>(launch, args, tiles, plan, rows, key_rows);
     }
   }
   switch (plan.dim) {

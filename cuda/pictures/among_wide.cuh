@@ -27,7 +27,7 @@ struct AmongMaps {
 template <int D>
 struct AmongWideShared {
   static constexpr int TILE = WideTile<D>::BYTES, ring = AMONG_WIDE_GROUPS * TILE, barriers = ring + 2 * AMONG_WIDE_STAGES * TILE;
-  static constexpr size_t bytes = 1024 + barriers + sizeof(Ring) + sizeof(uint64_t);
+  static_assert(1024 + barriers + sizeof(Ring) + sizeof(uint64_t) == among_wide_bytes(D), "shared memory");
 };
 
 #ifdef PEN_HOPPER_DEVICE

@@ -26,6 +26,11 @@ constexpr int AMONG_DIMS[] = {32, 64, 80, 96, 128};
 // The bytes of a tile's row: an odd number of 16-byte vectors, or a multiple of 128 bytes (attention/tile.cuh).
 PEN_ANYWHERE constexpr int among_row_bytes(int dim) { return (dim % 64 == 0 ? dim / 8 : dim / 8 | 1) * 16; }
 
+// The shared memory of among_wide_kernel: tiles of queries, keys and values from a multiple of 1024 on, and barriers of 8 bytes.
+PEN_ANYWHERE constexpr int among_wide_bytes(int dim) {
+  return 1024 + (AMONG_WIDE_ROWS + 2 * AMONG_WIDE_STAGES * AMONG_KEYS) * dim * 2 + 17 * 8;
+}
+
 struct AmongPlan {
   int dim;        // that of the kernel: the heads' own, padded; 0: the heads are too long
   bool wide;      // among_wide_kernel
@@ -47,9 +52,10 @@ inline AmongPlan choose_among(int dim, int block_rows) {
   }
   plan.wide = block_rows == AMONG_WIDE_ROWS;
   if (plan.wide && plan.dim < 64) plan.dim = 64;
-  plan.row_tiles = block_rows > 64 && plan.dim <= 96 ? 2 : 1;
+  plan.row_tiles = block_rows > 64 && plan.dim <= 96 && !plan.wide ? 2 : 1;
   plan.warps = block_rows / (16 * plan.row_tiles);
-  plan.bytes = (block_rows + AMONG_STAGES * 2 * AMONG_KEYS) * among_row_bytes(plan.dim);
+  const int bytes = (block_rows + AMONG_STAGES * 2 * AMONG_KEYS) * among_row_bytes(plan.dim);
+  plan.bytes = plan.wide ? among_wide_bytes(plan.dim) : bytes;
   return plan;
 }
 
