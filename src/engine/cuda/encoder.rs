@@ -126,8 +126,8 @@ impl CudaEncoder {
         };
         let width = self.spec.row_width();
         let mut out = vec![0f32; layout.num_rows(self.output_rows) * width];
-        // SAFETY: every pointer leads into a local list, which lives through the call, with the list's length. The patches and positions are
-        // one per row of their sets.
+        // SAFETY: every pointer leads into a local list, which lives through the call, with the list's length. The patches and positions
+        // are one per row of their sets.
         let lent = unsafe { Lent::new(raw) };
         // SAFETY: there is a float for each element of the output's rows.
         unsafe { self.runner.encode(&lent, &mut out)? };
