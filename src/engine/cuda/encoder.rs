@@ -34,8 +34,7 @@ struct TermList {
 }
 
 impl CudaEncoder {
-    /// Copies an encoder's weights to a device, whose file may be unmapped afterwards. `most_patches`: the most patches of
-    /// a picture.
+    /// Copies an encoder's weights to a device, whose file may be unmapped afterwards. `most_patches`: the most patches of a picture.
     ///
     /// # Errors
     /// [`EngineError::Unsupported`] names the op that the device does not compute. [`EngineError::OutOfMemory`] if the encoder does not
