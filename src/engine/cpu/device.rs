@@ -6,6 +6,7 @@ use super::cut::Cut;
 use super::draft_head;
 use super::engine::{CpuEngine, CpuOptions, physical_cores, with_draft_head};
 use super::layout::whole_layout;
+use super::simd::fixed_block::{FIXED_BLOCK, FixedBlock};
 use super::simd::{Kernels, dispatch};
 use crate::device::{Budget, Device, DeviceInfo};
 use crate::info::weight_bytes;
@@ -13,6 +14,9 @@ use crate::memory_ledger::cache_bytes;
 use crate::pool_blocks::{least_blocks, pool_blocks};
 use crate::{BackendKind, CacheGroup, CacheType, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
 use model::{LayerSpec, Weights};
+
+/// The most bytes that a column of a product's input takes in fixed point.
+const FIXED_BYTES: u64 = size_of::<FixedBlock>().div_ceil(FIXED_BLOCK) as u64;
 
 /// The processor that this program runs on.
 pub struct Cpu;
@@ -60,8 +64,7 @@ impl Device for Cpu {
         let ffn = widest(|layer| layer.ffn.dense().unwrap_or(0));
         // float32 rows: residual, norm and their sum; q, k, v and attention's output; gate, up and their product
         let row = 4 * (4 * n(spec.hidden_dim) + heads + 3 * ffn + widest(LayerSpec::state_width));
-        // the input of a product in fixed point takes less than six bytes per column
-        let row = row + 6 * n(spec.hidden_dim).max(heads).max(ffn);
+        let row = row + FIXED_BYTES * n(spec.hidden_dim).max(heads).max(ffn);
         let logits = 4 * n(spec.vocab_size);
         let scratch = row.saturating_mul(n(options.max_batch_tokens)).saturating_add(logits.saturating_mul(n(options.max_slots)));
         // a head that cannot run is an error when the engine opens

@@ -236,7 +236,7 @@ macro_rules! kernels {
 
 #[cfg(target_arch = "x86_64")]
 kernels!(avx512, super::super::avx512::Avx512, 6, ["avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c"], dequant512: [
-    0 F32, 1 F16, 30 Bf16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0], [], or super::super::fixed::kernel_of);
+    0 F32, 1 F16, 30 Bf16], [], or super::super::fixed::kernel_of);
 #[cfg(target_arch = "x86_64")]
 kernels!(avx2, super::super::avx2::Avx2, 1, ["avx2,fma,f16c"], dequant256: [
     1 F16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 10 Q2K, 11 Q3K, 12 Q4K, 13 Q5K, 14 Q6K, 20 Iq4Nl, 23 Iq4Xs, 39 Mxfp4, 40 Nvfp4], [

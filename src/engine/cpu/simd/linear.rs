@@ -169,16 +169,16 @@ unsafe fn few<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &LinearA
 
 /// A K tile of columns of one slice, and whether it is the slice's first or last.
 pub struct Span {
-    len: usize,
-    slice: usize,
-    first: bool,
-    last: bool,
+    pub len: usize,
+    pub slice: usize,
+    pub first: bool,
+    pub last: bool,
 }
 
 /// The sums of a micro-tile over the K tiles so far: of the slice that is under way, and of complete subtrees of slices.
 pub struct Sums {
-    partial: *mut f32,  // [tokens, 4, LANES]
-    subtrees: *mut f32, // [heights, tokens, 4]
+    pub partial: *mut f32,  // [tokens, rows, LANES]
+    pub subtrees: *mut f32, // [heights, tokens, rows]
 }
 
 /// Multiplies 4 rows × T tokens over one K tile of dequantised weights.
@@ -228,17 +228,23 @@ pub unsafe fn micro<I: Isa, const T: usize>(w: *const f32, x: *const f32, a: &Li
     }
 }
 
-/// Adds four rows' sums of a slice to those of the subtrees that it completes, and stores the result: after the last slice as the outputs,
+/// Adds R rows' sums of a slice to those of the subtrees that it completes, and stores the result: after the last slice as the outputs,
 /// else as one of the `subtrees`, by height. `tokens`: those of the micro-tile.
 ///
 /// # Safety
-/// `subtrees` is valid for `MAX_SLICES * tokens` times four floats, less those before the token's, and holds what the earlier slices left.
-/// `out` is valid for four floats.
+/// `subtrees` is valid for `MAX_SLICES * tokens` times R floats, less those before the token's, and holds what the earlier slices left.
+/// `out` is valid for R floats.
 #[inline(always)]
-unsafe fn end_slice(a: &LinearArgs, (slice, tokens): (usize, usize), sum: [f32; 4], subtrees: *mut f32, out: *mut f32) {
+pub(super) unsafe fn end_slice<const R: usize>(
+    a: &LinearArgs,
+    (slice, tokens): (usize, usize),
+    sum: [f32; R],
+    subtrees: *mut f32,
+    out: *mut f32,
+) {
     // SAFETY: the caller keeps the conditions above.
     unsafe {
-        let place = |height: usize| subtrees.add(4 * tokens * height).cast::<[f32; 4]>();
+        let place = |height: usize| subtrees.add(R * tokens * height).cast::<[f32; R]>();
         let (mut sum, mut height) = (sum, 0);
         while slice >> height & 1 == 1 {
             let before = place(height).read();

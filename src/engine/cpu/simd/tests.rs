@@ -88,6 +88,15 @@ impl Case {
 const SHAPES: &[(usize, usize)] =
     if cfg!(miri) { &[(5, 256), (6, 32)] } else { &[(37, 256), (16, 1280), (5, 768), (6, 32), (9, 96), (4, 416)] };
 
+/// What a product is off by at most because each 16 inputs are rounded to fixed point of 16 bits.
+fn rounding(w: &[f32], x: &[f32]) -> f64 {
+    let group = |(w, x): (&[f32], &[f32])| {
+        let largest = x.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+        f64::from(largest) / (2.0 * 32639.0) * w.iter().map(|w| f64::from(w.abs())).sum::<f64>()
+    };
+    w.chunks(16).zip(x.chunks(16)).map(group).sum()
+}
+
 #[test]
 fn linear_layers_are_exact_enough_and_do_not_depend_on_the_number_of_tokens() {
     for quant in QUANTS {
@@ -95,10 +104,13 @@ fn linear_layers_are_exact_enough_and_do_not_depend_on_the_number_of_tokens() {
             if cols % quant.block_size != 0 {
                 continue;
             }
-            let case = Case::new(quant, rows, cols, 23, 7);
+            let mut case = Case::new(quant, rows, cols, 23, 7);
+            // outliers: some rows of input take another path than their neighbours
+            (1..23).step_by(3).for_each(|t| case.input(t)[cols / 2] *= 1000.0);
             let mut w = vec![0f32; rows * cols];
             (quant.dequantize)(&case.w, &mut w);
             for kernels in available() {
+                let is_fixed = (kernels.linear_of)(quant.id).is_some_and(|kernel| kernel.split.is_some());
                 let alone: Vec<f32> = (0..23).flat_map(|t| case.run(kernels, quant, t, 1)).collect();
                 for t in 0..23 {
                     for r in 0..rows {
@@ -106,8 +118,15 @@ fn linear_layers_are_exact_enough_and_do_not_depend_on_the_number_of_tokens() {
                             w[r * cols..][..cols].iter().zip(&case.x[case.skip + t * cols..]).map(|(w, x)| f64::from(*w) * f64::from(*x))
                         };
                         let (exact, size) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
+                        let rounding =
+                            if is_fixed { rounding(&w[r * cols..][..cols], &case.x[case.skip + t * cols..][..cols]) } else { 0.0 };
                         let got = f64::from(alone[t * rows + r]);
-                        assert!((got - exact).abs() <= 1e-6 * size, "{} {} {rows}x{cols}: {got} {exact}", kernels.name, quant.name);
+                        assert!(
+                            (got - exact).abs() <= 1e-6 * size + rounding,
+                            "{} {} {rows}x{cols}: {got} {exact}",
+                            kernels.name,
+                            quant.name
+                        );
                     }
                 }
                 for (from, tokens) in [(0, 23), (3, 2), (1, 3), (4, 4), (2, 5), (0, 6), (5, 7), (1, 13)] {

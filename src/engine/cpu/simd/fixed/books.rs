@@ -266,7 +266,6 @@ macro_rules! books {
             const BLOCK: usize = 256;
             const BYTES: usize = $bytes;
             const GROUP: usize = $group;
-            const OFFSET: i32 = 128;
             type State = $state;
             #[inline(always)]
             unsafe fn state($p: *const u8, _: usize, $out: *mut $state) {

@@ -6,7 +6,7 @@ use super::super::fixed_block::STEPS;
 
 pub type V = __m512;
 
-/// Decodes a tensor type: weight = scale · (code - `OFFSET`) - minimum. A type gives its codes either by step or transposed, and the
+/// Decodes a tensor type: weight = scale · code - minimum, or scale · (code - 128) for types without minima. A type gives its codes either by step or transposed, and the
 /// default methods derive the other form. At the end of a row, where less than a fixed block is left, codes are taken by step.
 ///
 /// # Safety
@@ -18,8 +18,7 @@ pub unsafe trait Codes {
     const BYTES: usize;
     /// Weights that share a scale and a minimum: 16 or 32.
     const GROUP: usize;
-    /// The offset: a power of two, or 0.
-    const OFFSET: i32 = 0;
+    /// Whether there are minima. If not, codes have an offset.
     const MINIMA: bool = false;
     /// The values that are computed once per 256 weights.
     type State;

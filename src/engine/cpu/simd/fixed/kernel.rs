@@ -1,31 +1,27 @@
 //! Computes the products: one row of input with rows of weights, or many rows with weights that are unpacked once.
 //!
 //! Every slice of an output's columns is one accumulator of 16 lanes. It takes the fixed blocks in order, then goes through one fixed tree
-//! of additions. The sums of the slices are added as a tree, too. Both ways use `begin`, `whole`, `step` and `end` for a fixed block, so
+//! of additions. The sums of the slices are added as a tree, too. Both ways add the same integers of the same steps in the same order, so
 //! their bits are equal. Only the last slice may end in an incomplete fixed block.
 
 use std::arch::x86_64::*;
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 
 use super::super::avx512::Avx512;
-use super::super::fixed_block::{FIXED_BLOCK, FixedBlock, PLANES, STEP, STEPS};
-use super::super::linear::{LinearArgs, MAX_K_TILE, PREFETCH, ROW_BLOCK, add_slices, put};
+use super::super::fixed_block::{Bytes, FIXED_BLOCK, FixedBlock, K_TILE_BLOCKS, STEP, STEPS};
+use super::super::linear::{LinearArgs, MAX_K_TILE, PREFETCH, ROW_BLOCK, Span, Sums, add_slices, end_slice, put};
 use super::super::{Isa, LANES};
 use super::codes::{Codes, V};
 use crate::program::slices::MAX_SLICES;
 
-/// Fixed blocks that are unpacked at a time for many rows of input. Few enough that a block of weights stays in L1.
-const K_TILE_BLOCKS: usize = 2;
-
+/// The high and the low bytes of a step's integers, both signed.
+///
 /// # Safety
 /// The processor has the instruction set.
 #[inline(always)]
-pub unsafe fn planes(x: &FixedBlock, j: usize) -> [__m512i; PLANES] {
+unsafe fn signed(x: &Bytes) -> [__m512i; 2] {
     // SAFETY: the caller keeps the conditions above.
-    unsafe {
-        let p = x.planes[j].as_ptr().cast::<__m512i>();
-        [_mm512_load_si512(p), _mm512_load_si512(p.add(1)), _mm512_load_si512(p.add(2))]
-    }
+    unsafe { [_mm512_load_si512(x.high.as_ptr().cast()), _mm512_load_si512(x.low.as_ptr().cast())] }
 }
 
 /// Multiplies codes with integers and sums four neighbouring products per lane.
@@ -33,22 +29,35 @@ pub unsafe fn planes(x: &FixedBlock, j: usize) -> [__m512i; PLANES] {
 /// # Safety
 /// The processor has the instruction set.
 #[inline(always)]
-pub unsafe fn dot(codes: __m512i, planes: &[__m512i; PLANES]) -> __m512i {
+pub unsafe fn dot(codes: __m512i, x: &Bytes) -> __m512i {
     // SAFETY: the caller keeps the conditions above.
     unsafe {
-        let upper = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, planes[0]);
-        let both = _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(upper), codes, planes[1]);
-        _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(both), codes, planes[2])
+        let [high, low] = signed(x);
+        let sum = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, high);
+        _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(sum), codes, low)
     }
 }
 
-/// Codes, scales and minima in the form that a product takes. For a whole fixed block, the codes are transposed and there is one vector of
-/// scales.
+/// Codes, scales and minima in the form that a product with many rows takes: all steps of a whole fixed block, whose codes are transposed,
+/// share the first vector of scales and of starts. Codes with an offset are signed: less 128.
 #[derive(Clone, Copy)]
 struct Weights {
     codes: [__m512i; STEPS],
     scales: [V; STEPS],
     minima: V,
+    /// -128 times the sums of a lane's signed codes: the products with raised high bytes are too large by it.
+    starts: [__m512i; STEPS],
+}
+
+/// The 16 columns of each lane of transposed codes.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+pub unsafe fn lane_groups() -> __m512i {
+    // SAFETY: the caller keeps the conditions above.
+    // lane 4 · i + k belongs to group i + 4 · k of 16 columns
+    unsafe { _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15) }
 }
 
 /// The scale of each lane of transposed codes.
@@ -59,9 +68,21 @@ struct Weights {
 unsafe fn whole_scales<D: Codes>(scales: V) -> V {
     // SAFETY: the caller keeps the conditions above.
     unsafe {
-        // lane 4 · i + k belongs to group i + 4 · k of 16 columns
-        let index = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+        let index = lane_groups();
         _mm512_permutexvar_ps(if D::GROUP == 16 { index } else { _mm512_srli_epi32::<1>(index) }, scales)
+    }
+}
+
+/// The 16 columns of each lane of step `j`.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+pub unsafe fn step_groups(j: usize) -> __m512i {
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let index = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+        _mm512_add_epi32(index, _mm512_set1_epi32(4 * j as i32))
     }
 }
 
@@ -73,79 +94,80 @@ unsafe fn whole_scales<D: Codes>(scales: V) -> V {
 unsafe fn step_scales<D: Codes>(scales: V, j: usize) -> V {
     // SAFETY: the caller keeps the conditions above.
     unsafe {
-        let index = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-        let index = _mm512_add_epi32(index, _mm512_set1_epi32(4 * j as i32));
+        let index = step_groups(j);
         _mm512_permutexvar_ps(if D::GROUP == 16 { index } else { _mm512_srli_epi32::<1>(index) }, scales)
     }
 }
 
-/// Starts the lanes of a fixed block with its minima.
+/// Adds the products of a fixed block's minima.
 ///
 /// # Safety
 /// The processor has the instruction set.
 #[inline(always)]
-unsafe fn begin<D: Codes>(x: &FixedBlock, minima: V) -> V {
+unsafe fn add_minima<D: Codes>(x: &FixedBlock, minima: V, acc: V) -> V {
     // SAFETY: the caller keeps the conditions above.
     unsafe {
         if !D::MINIMA {
-            return _mm512_setzero_ps();
+            return acc;
         }
         let sums = if D::GROUP == 16 { &x.sixteens } else { &x.thirty_twos };
-        _mm512_fnmadd_ps(minima, _mm512_load_ps(sums.as_ptr()), _mm512_setzero_ps())
+        _mm512_fnmadd_ps(minima, _mm512_load_ps(sums.as_ptr()), acc)
     }
 }
 
-/// `OFFSET` times sums of integers.
+/// Adds sums of integers.
 ///
 /// # Safety
 /// The processor has the instruction set.
 #[inline(always)]
-unsafe fn offsets<D: Codes>(sums: &[i32; 16]) -> __m512i {
+unsafe fn add(sums: __m512i, scales: V, units: V, acc: V) -> V {
     // SAFETY: the caller keeps the conditions above.
-    unsafe { _mm512_sll_epi32(_mm512_load_si512(sums.as_ptr().cast()), _mm_cvtsi32_si128(D::OFFSET.trailing_zeros() as i32)) }
+    unsafe { _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sums), scales), units, acc) }
 }
 
-/// Adds a whole fixed block. `sums` holds the sums with each plane.
+/// Adds sums of fractions.
 ///
 /// # Safety
 /// The processor has the instruction set.
 #[inline(always)]
-unsafe fn whole<D: Codes>(sums: [__m512i; PLANES], scales: V, x: &FixedBlock, lanes: V) -> V {
+unsafe fn add_fractions(sums: __m512i, scales: V, units: V, acc: V) -> V {
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { add(sums, scales, _mm512_mul_ps(units, _mm512_set1_ps(1.0 / 256.0)), acc) }
+}
+
+/// Adds the products of some steps, whose codes are as a type gives them: all steps of a whole fixed block, or one of an incomplete one.
+/// `first`: the first step, whose units and offsets count for all.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn add_steps<D: Codes, const COUNT: usize>(codes: &[__m512i; COUNT], scales: V, x: &FixedBlock, first: usize, acc: V) -> V {
     // SAFETY: the caller keeps the conditions above.
     unsafe {
-        let mut upper = _mm512_add_epi32(_mm512_slli_epi32::<8>(sums[0]), sums[1]);
-        let mut lower = sums[2];
-        if D::OFFSET != 0 {
-            upper = _mm512_sub_epi32(upper, offsets::<D>(&x.upper));
-            lower = _mm512_sub_epi32(lower, offsets::<D>(&x.lower));
+        let load = |from: &[i32; 16]| _mm512_load_si512(from.as_ptr().cast());
+        let (mut high, mut low) = (_mm512_setzero_si512(), _mm512_setzero_si512());
+        for (codes, bytes) in codes.iter().zip(&x.steps[first..]) {
+            let signed = signed(bytes);
+            (high, low) = (_mm512_dpbusd_epi32(high, *codes, signed[0]), _mm512_dpbusd_epi32(low, *codes, signed[1]));
         }
-        let sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(upper), _mm512_set1_ps(256.0), _mm512_cvtepi32_ps(lower));
-        _mm512_fmadd_ps(sum, scales, lanes)
-    }
-}
-
-/// Adds one step of an incomplete fixed block.
-///
-/// # Safety
-/// The processor has the instruction set.
-#[inline(always)]
-unsafe fn step<D: Codes>(codes: __m512i, scales: V, x: &FixedBlock, j: usize, lanes: V) -> V {
-    // SAFETY: the caller keeps the conditions above.
-    unsafe {
-        let mut sum = dot(codes, &planes(x, j));
-        if D::OFFSET != 0 {
-            sum = _mm512_sub_epi32(sum, offsets::<D>(&x.fours[j]));
+        let mut sum = _mm512_add_epi32(_mm512_slli_epi32::<8>(high), low);
+        if !D::MINIMA {
+            sum = _mm512_sub_epi32(sum, load(&x.offsets[first]));
         }
-        _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scales, lanes)
+        let units = _mm512_load_ps(x.units[first].as_ptr());
+        let acc = add(sum, scales, units, acc);
+        if !x.has_fractions {
+            return acc;
+        }
+        let mut sum = _mm512_setzero_si512();
+        for (codes, bytes) in codes.iter().zip(&x.fractions[first..]) {
+            sum = _mm512_dpbusd_epi32(sum, *codes, _mm512_load_si512(bytes.as_ptr().cast()));
+        }
+        if !D::MINIMA {
+            sum = _mm512_sub_epi32(sum, load(&x.fraction_offsets[first]));
+        }
+        add_fractions(sum, scales, units, acc)
     }
-}
-
-/// # Safety
-/// The processor has the instruction set.
-#[inline(always)]
-unsafe fn end(lanes: V, x: &FixedBlock, acc: V) -> V {
-    // SAFETY: the caller keeps the conditions above.
-    unsafe { _mm512_fmadd_ps(lanes, _mm512_set1_ps(x.unit), acc) }
 }
 
 /// Adds a whole fixed block for R rows of weights.
@@ -163,16 +185,8 @@ unsafe fn fixed_block<D: Codes, const R: usize>(w: &[*const u8; R], x: &FixedBlo
         }
         for r in 0..R {
             let state = states[r].assume_init_ref();
-            let codes = D::whole(w[r], state);
-            let mut sums = [_mm512_setzero_si512(); PLANES];
-            for j in 0..STEPS {
-                let planes = planes(x, j);
-                for i in 0..PLANES {
-                    sums[i] = _mm512_dpbusd_epi32(sums[i], codes[j], planes[i]);
-                }
-            }
-            let lanes = whole::<D>(sums, whole_scales::<D>(D::scales(state)), x, begin::<D>(x, D::minima(state)));
-            acc[r] = end(lanes, x, acc[r]);
+            acc[r] = add_steps::<D, STEPS>(&D::whole(w[r], state), whole_scales::<D>(D::scales(state)), x, 0, acc[r]);
+            acc[r] = add_minima::<D>(x, D::minima(state), acc[r]);
         }
     }
 }
@@ -189,11 +203,11 @@ unsafe fn rest<D: Codes>(w: *const u8, len: usize, x: &FixedBlock, acc: V) -> V 
         let mut state = MaybeUninit::<D::State>::uninit();
         D::state(w, len / D::BLOCK, state.as_mut_ptr());
         let state = state.assume_init_ref();
-        let (scales, mut lanes) = (D::scales(state), begin::<D>(x, D::minima(state)));
+        let (scales, mut acc) = (D::scales(state), acc);
         for j in 0..len.div_ceil(STEP) {
-            lanes = step::<D>(rest_codes::<D>(w, state, len, j, &mut room), step_scales::<D>(scales, j), x, j, lanes);
+            acc = add_steps::<D, 1>(&[rest_codes::<D>(w, state, len, j, &mut room)], step_scales::<D>(scales, j), x, j, acc);
         }
-        end(lanes, x, acc)
+        add_minima::<D>(x, D::minima(state), acc)
     }
 }
 
@@ -276,6 +290,25 @@ unsafe fn one<D: Codes, const R: usize>(a: &LinearArgs) {
     }
 }
 
+/// Makes codes with an offset signed. Returns their start: -128 times the sums of a lane's codes.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn sign<D: Codes>(codes: &mut [__m512i]) -> __m512i {
+    // SAFETY: the caller keeps the condition above.
+    unsafe {
+        let mut sums = _mm512_setzero_si512();
+        if !D::MINIMA {
+            for code in codes {
+                *code = _mm512_xor_si512(*code, _mm512_set1_epi8(-128));
+                sums = _mm512_dpbusd_epi32(sums, _mm512_set1_epi8(1), *code);
+            }
+        }
+        _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32::<7>(sums))
+    }
+}
+
 /// # Safety
 /// `w` is valid for `len` weights, which are whole blocks and at most `FIXED_BLOCK`, and the processor has the instruction set.
 #[inline(always)]
@@ -288,89 +321,207 @@ unsafe fn unpack<D: Codes>(w: *const u8, len: usize, out: &mut Weights) {
         out.minima = D::minima(state);
         if D::BLOCK == FIXED_BLOCK || len == FIXED_BLOCK {
             (out.codes, out.scales[0]) = (D::whole(w, state), whole_scales::<D>(D::scales(state)));
+            out.starts[0] = sign::<D>(&mut out.codes);
             return;
         }
         let mut room = [0; STEP_BYTES];
         for j in 0..len.div_ceil(STEP) {
             out.codes[j] = rest_codes::<D>(w, state, len, j, &mut room);
+            out.starts[j] = sign::<D>(&mut out.codes[j..=j]);
             out.scales[j] = step_scales::<D>(D::scales(state), j);
         }
     }
 }
 
-/// Adds the products of a fixed block to the accumulators: R rows of weights, `K_TILE_BLOCKS` apart, with one row of input.
+/// Adds the products of some steps to the accumulators: R rows of weights, `K_TILE_BLOCKS` apart, with T rows of input, `ldf` apart.
+/// `first`: the first step, whose scales, units and starts count for all. `FRACTIONS`: whether an input may have fractions.
 ///
 /// # Safety
-/// `w` is valid for `R` weights that are `K_TILE_BLOCKS` apart and unpacked for `len` columns, and the processor has the instruction set.
+/// `w` is valid for `R` weights that are `K_TILE_BLOCKS` apart and unpacked for these steps, `x` for `T` fixed blocks, and the processor
+/// has the instruction set.
 #[inline(always)]
-unsafe fn micro<D: Codes, const R: usize>(w: *const Weights, x: &FixedBlock, len: usize, acc: &mut [V; R]) {
+unsafe fn steps<D: Codes, const R: usize, const T: usize, const COUNT: usize, const FRACTIONS: bool>(
+    w: *const Weights,
+    (x, ldf): (*const FixedBlock, usize),
+    first: usize,
+    acc: &mut [[V; R]; T],
+) {
     // SAFETY: the caller keeps the conditions above.
     unsafe {
-        if D::BLOCK < FIXED_BLOCK && len < FIXED_BLOCK {
-            for r in 0..R {
-                let w = &*w.add(r * K_TILE_BLOCKS);
-                let mut lanes = begin::<D>(x, w.minima);
-                for j in 0..len.div_ceil(STEP) {
-                    lanes = step::<D>(w.codes[j], w.scales[j], x, j, lanes);
-                }
-                acc[r] = end(lanes, x, acc[r]);
-            }
-            return;
+        let (w, x) = (|r: usize| &*w.add(r * K_TILE_BLOCKS), |t: usize| &*x.add(t * ldf));
+        let mut sums = [[_mm512_setzero_si512(); R]; T];
+        if !D::MINIMA {
+            sums = [std::array::from_fn(|r| w(r).starts[first]); T];
         }
-        let mut sums = [[_mm512_setzero_si512(); PLANES]; R];
-        for j in 0..STEPS {
-            let planes = planes(x, j);
-            for r in 0..R {
-                for i in 0..PLANES {
-                    sums[r][i] = _mm512_dpbusd_epi32(sums[r][i], (*w.add(r * K_TILE_BLOCKS)).codes[j], planes[i]);
+        for is_low in [false, true] {
+            for j in first..first + COUNT {
+                for t in 0..T {
+                    let Bytes { high, low, raised } = &x(t).steps[j];
+                    let high = if D::MINIMA { high.as_ptr().cast() } else { raised.as_ptr() };
+                    let bytes = _mm512_load_si512(if is_low { low.as_ptr() } else { high }.cast());
+                    for r in 0..R {
+                        let codes = w(r).codes[j];
+                        // the first factor is unsigned, the second one signed
+                        let (unsigned, signed) = if D::MINIMA { (codes, bytes) } else { (bytes, codes) };
+                        sums[t][r] = _mm512_dpbusd_epi32(sums[t][r], unsigned, signed);
+                    }
                 }
             }
+            if !is_low {
+                sums.as_flattened_mut().iter_mut().for_each(|sum| *sum = _mm512_slli_epi32::<8>(*sum));
+            }
         }
-        for r in 0..R {
-            let w = &*w.add(r * K_TILE_BLOCKS);
-            acc[r] = end(whole::<D>(sums[r], w.scales[0], x, begin::<D>(x, w.minima)), x, acc[r]);
+        for t in 0..T {
+            let units = _mm512_load_ps(x(t).units[first].as_ptr());
+            for r in 0..R {
+                acc[t][r] = add(sums[t][r], w(r).scales[first], units, acc[t][r]);
+            }
+            if !FRACTIONS || !x(t).has_fractions {
+                continue;
+            }
+            for r in 0..R {
+                let mut sum = if D::MINIMA { _mm512_setzero_si512() } else { w(r).starts[first] };
+                for j in first..first + COUNT {
+                    let (codes, bytes) = (w(r).codes[j], _mm512_load_si512(x(t).fractions[j].as_ptr().cast()));
+                    let raised = _mm512_xor_si512(bytes, _mm512_set1_epi8(-128));
+                    let (unsigned, signed) = if D::MINIMA { (codes, bytes) } else { (raised, codes) };
+                    sum = _mm512_dpbusd_epi32(sum, unsigned, signed);
+                }
+                acc[t][r] = add_fractions(sum, w(r).scales[first], units, acc[t][r]);
+            }
         }
     }
 }
 
-/// Adds a K tile's products of `R` rows of weights to the accumulators at `lanes`.
+/// Adds the products of a fixed block of `len` columns to the accumulators.
 ///
 /// # Safety
-/// `w` and `x` are valid for `len` columns of `R` rows and of one row, `lanes` is valid for `R` vectors on cache lines, and the processor
-/// has the instruction set.
+/// The conditions of [`steps`], for all steps of `len` columns.
 #[inline(always)]
-unsafe fn tile<D: Codes, const R: usize>(w: *const Weights, x: *const FixedBlock, len: usize, first: bool, lanes: *mut f32) {
+unsafe fn micro<D: Codes, const R: usize, const T: usize, const FRACTIONS: bool>(
+    w: *const Weights,
+    (x, ldf): (*const FixedBlock, usize),
+    len: usize,
+    acc: &mut [[V; R]; T],
+) {
     // SAFETY: the caller keeps the conditions above.
     unsafe {
-        let mut acc = [_mm512_setzero_ps(); R];
-        if !first {
+        if D::BLOCK < FIXED_BLOCK && len < FIXED_BLOCK {
+            for j in 0..len.div_ceil(STEP) {
+                steps::<D, R, T, 1, FRACTIONS>(w, (x, ldf), j, acc);
+            }
+        } else {
+            steps::<D, R, T, STEPS, FRACTIONS>(w, (x, ldf), 0, acc);
+        }
+        for t in 0..T {
             for r in 0..R {
-                acc[r] = _mm512_load_ps(lanes.add(r * LANES));
+                acc[t][r] = add_minima::<D>(&*x.add(t * ldf), (*w.add(r * K_TILE_BLOCKS)).minima, acc[t][r]);
             }
         }
-        for i in 0..len.div_ceil(FIXED_BLOCK) {
-            micro::<D, R>(w.add(i), &*x.add(i), len - i * FIXED_BLOCK, &mut acc);
+    }
+}
+
+/// Multiplies R rows of weights × T rows of input over one K tile.
+///
+/// # Safety
+/// The pointers are valid for the tile that `a` and `span` describe, `sums.partial` is aligned to a cache line, and the processor has the
+/// instruction set.
+#[inline(always)]
+unsafe fn tile<D: Codes, const R: usize, const T: usize>(
+    w: *const Weights,
+    x: *const FixedBlock,
+    a: &LinearArgs,
+    span: &Span,
+    sums: &Sums,
+    out: *mut f32,
+) {
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let partial = |t: usize, r: usize| sums.partial.add((t * R + r) * LANES);
+        let mut acc = [[_mm512_setzero_ps(); R]; T];
+        if !span.first {
+            for t in 0..T {
+                for r in 0..R {
+                    acc[t][r] = _mm512_load_ps(partial(t, r));
+                }
+            }
         }
-        for r in 0..R {
-            _mm512_store_ps(lanes.add(r * LANES), acc[r]);
+        // a loop without fractions runs faster by a sixth, and few inputs have them
+        let has_fractions = (0..T).any(|t| (*x.add(t * a.ldf)).tile_has_fractions);
+        for i in 0..span.len.div_ceil(FIXED_BLOCK) {
+            let (w, x, len) = (w.add(i), (x.add(i), a.ldf), span.len - i * FIXED_BLOCK);
+            if has_fractions { micro::<D, R, T, true>(w, x, len, &mut acc) } else { micro::<D, R, T, false>(w, x, len, &mut acc) }
         }
+        for t in 0..T {
+            if span.last {
+                let mut sum = [0f32; R];
+                Avx512::reduce_each(&acc[t], &mut sum);
+                end_slice(a, (span.slice, T), sum.map(|sum| a.scale * sum), sums.subtrees.add(R * t), out.add(t * a.ldo));
+            } else {
+                for r in 0..R {
+                    _mm512_store_ps(partial(t, r), acc[t][r]);
+                }
+            }
+        }
+    }
+}
+
+/// Multiplies a K tile of unpacked weights with the rows of input from `t` on, `T` at a time as long as there are so many. Returns the
+/// first row that is left.
+///
+/// # Safety
+/// The conditions of [`linear`]. `weights` are unpacked for the tile, `partials` and `subtrees` are those of [`many`].
+#[inline(always)]
+unsafe fn tiles<D: Codes, const T: usize>(
+    a: &LinearArgs,
+    mut t: usize,
+    (weights, k): (*const Weights, usize),
+    span: &Span,
+    (partials, subtrees): (*mut f32, *mut f32),
+) -> usize {
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        while t + T <= a.tokens {
+            let x = a.fixed.add(t * a.ldf + k / FIXED_BLOCK);
+            let mut r = 0;
+            while r < a.rows {
+                let at = t * ROW_BLOCK + r * T;
+                let sums = Sums { partial: partials.add(at * LANES), subtrees: subtrees.add(at * MAX_SLICES) };
+                let (weights, out) = (weights.add(r * K_TILE_BLOCKS), a.out.add(t * a.ldo + r));
+                if r + 4 <= a.rows {
+                    for next in 0..T {
+                        prefetch_step::<D>(x.wrapping_add((T + next) * a.ldf), span.len.div_ceil(FIXED_BLOCK), r / 4);
+                    }
+                    tile::<D, 4, T>(weights, x, a, span, &sums, out);
+                    r += 4;
+                } else {
+                    tile::<D, 1, T>(weights, x, a, span, &sums, out);
+                    r += 1;
+                }
+            }
+            t += T;
+        }
+        t
     }
 }
 
 // a thread's scratch holds a K tile and the accumulators
 const _: () = assert!(ROW_BLOCK * K_TILE_BLOCKS * size_of::<Weights>() <= ROW_BLOCK * MAX_K_TILE * size_of::<f32>());
 
-/// Prefetches one of four parts of the next row's fixed blocks, which lie too far away for the hardware prefetcher.
+/// Prefetches step `j` of `blocks` fixed blocks of the next rows of input, which lie too far away for the hardware prefetcher.
 ///
 /// # Safety
 /// The processor has the instruction set.
 #[inline(always)]
-unsafe fn prefetch_part(x: *const FixedBlock, blocks: usize, part: usize) {
-    const LINES: usize = size_of::<FixedBlock>() / 64;
+unsafe fn prefetch_step<D: Codes>(x: *const FixedBlock, blocks: usize, j: usize) {
     // SAFETY: the caller keeps the condition above, and a prefetch may name any address.
     unsafe {
-        for line in (part * LINES / 2..(part + 1) * LINES / 2).take_while(|line| line / LINES < blocks) {
-            Avx512::prefetch(x.cast::<u8>().wrapping_add(line * 64));
+        let step = x.cast::<u8>().wrapping_add(offset_of!(FixedBlock, steps) + j * size_of::<Bytes>());
+        let units = x.cast::<u8>().wrapping_add(offset_of!(FixedBlock, units) + j * size_of::<[f32; 16]>());
+        for block in (0..blocks).map(|block| block * size_of::<FixedBlock>()) {
+            Avx512::prefetch(step.wrapping_add(block + if D::MINIMA { offset_of!(Bytes, high) } else { offset_of!(Bytes, raised) }));
+            Avx512::prefetch(step.wrapping_add(block + offset_of!(Bytes, low)));
+            Avx512::prefetch(units.wrapping_add(block));
         }
     }
 }
@@ -384,8 +535,8 @@ unsafe fn many<D: Codes>(a: &LinearArgs) {
     // SAFETY: the caller keeps the conditions above.
     unsafe {
         let weights = a.scratch.cast::<Weights>();
-        let lanes = a.scratch.add(ROW_BLOCK * K_TILE_BLOCKS * size_of::<Weights>() / 4); // [tokens, ROW_BLOCK, LANES]
-        let sums = lanes.add(ROW_BLOCK * a.tokens * LANES); // [tokens, MAX_SLICES, ROW_BLOCK]
+        let partials = a.scratch.add(ROW_BLOCK * K_TILE_BLOCKS * size_of::<Weights>() / 4); // [tokens, ROW_BLOCK, LANES]
+        let subtrees = partials.add(ROW_BLOCK * a.tokens * LANES); // [tokens, ROW_BLOCK, MAX_SLICES]
         let mut k = 0;
         for (slice, &end) in a.slices.ends().iter().enumerate() {
             let start = k;
@@ -398,45 +549,10 @@ unsafe fn many<D: Codes>(a: &LinearArgs) {
                         unpack::<D>(row.add(i * FIXED_BLOCK / D::BLOCK * D::BYTES), len, &mut *weights.add(r * K_TILE_BLOCKS + i));
                     }
                 }
-                for t in 0..a.tokens {
-                    let (x, lanes) = (a.fixed.add(t * a.ldf + k / FIXED_BLOCK), lanes.add(t * ROW_BLOCK * LANES));
-                    let mut r = 0;
-                    while r + 4 <= a.rows {
-                        prefetch_part(x.wrapping_add(a.ldf), len.div_ceil(FIXED_BLOCK), r / 4);
-                        tile::<D, 4>(weights.add(r * K_TILE_BLOCKS), x, len, k == start, lanes.add(r * LANES));
-                        r += 4;
-                    }
-                    while r < a.rows {
-                        tile::<D, 1>(weights.add(r * K_TILE_BLOCKS), x, len, k == start, lanes.add(r * LANES));
-                        r += 1;
-                    }
-                }
+                let span = Span { len, slice, first: k == start, last: k + len == end };
+                let t = tiles::<D, 2>(a, 0, (weights, k), &span, (partials, subtrees));
+                tiles::<D, 1>(a, t, (weights, k), &span, (partials, subtrees));
                 k += len;
-            }
-            end_slice(a, slice, lanes, sums);
-        }
-    }
-}
-
-/// Adds up the lanes of a slice, and after the last slice the sums of all slices. A function of its own, once for all types, keeps the
-/// products' loops small.
-///
-/// # Safety
-/// The conditions of [`linear`], with at most `ROW_BLOCK` rows. `lanes` holds the slice's accumulators [tokens, `ROW_BLOCK`, `LANES`], and
-/// `sums` those of earlier slices [tokens, `MAX_SLICES`, `ROW_BLOCK`].
-#[target_feature(enable = "avx512f")]
-#[inline(never)]
-unsafe fn end_slice(a: &LinearArgs, slice: usize, lanes: *const f32, sums: *mut f32) {
-    for t in 0..a.tokens {
-        // SAFETY: the caller keeps the conditions above.
-        unsafe {
-            let lanes = std::slice::from_raw_parts(lanes.cast::<V>().add(t * ROW_BLOCK), a.rows);
-            let sums = std::slice::from_raw_parts_mut(sums.add(t * ROW_BLOCK * MAX_SLICES), ROW_BLOCK * MAX_SLICES);
-            Avx512::reduce_each(lanes, &mut sums[slice * ROW_BLOCK..][..a.rows]);
-            if slice + 1 == a.slices.ends().len() {
-                for r in 0..a.rows {
-                    put(a.out.add(t * a.ldo + r), add_slices(a, |slice| sums[slice * ROW_BLOCK + r]), a.accumulate);
-                }
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Decodes types whose four-bit codes index levels: blocks of 32 weights (two per step), and NVFP4's of 64.
+//! Decodes blocks of 32 weights (two per step), whose codes are integers or index levels, and NVFP4's of 64.
 
 use std::arch::x86_64::*;
 
-use super::codes::{Codes, V};
+use super::codes::{Codes, Scales, V};
 use model::codebook;
 
 /// The first four bytes of each of `blocks` blocks of `BYTES` bytes, followed by zeros.
@@ -86,27 +86,29 @@ pub(super) unsafe fn look_up(levels: &[u8; 16], codes: __m512i) -> __m512i {
     unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(levels.as_ptr().cast())), codes) }
 }
 
-/// Defines a type. `|p, q|` gives the codes of the blocks at `p` and `q`, and `|s|` the scales from the first four bytes of eight blocks.
+/// Defines a type. `|p, q|` gives the codes of the blocks at `p` and `q`, and `|s|` the scales and minima from the first four bytes of eight
+/// blocks.
 macro_rules! blocks_of_32 {
-    ($name:ident, $bytes:literal, |$p:ident, $q:ident| $codes:expr, |$s:ident| $scales:expr) => {
+    ($name:ident, $bytes:literal, $minima:literal, |$p:ident, $q:ident| $codes:expr, |$s:ident| $scales:expr) => {
         pub struct $name;
         // SAFETY: reads within the blocks' bytes; `dispatch` chooses it only if the processor has the instruction set.
         unsafe impl Codes for $name {
             const BLOCK: usize = 32;
             const BYTES: usize = $bytes;
             const GROUP: usize = 32;
-            const OFFSET: i32 = 128;
-            type State = V;
+            const MINIMA: bool = $minima;
+            type State = Scales;
             #[inline(always)]
-            unsafe fn state(p: *const u8, blocks: usize, out: *mut V) {
+            unsafe fn state(p: *const u8, blocks: usize, out: *mut Scales) {
                 // SAFETY: the caller keeps the conditions of the trait.
                 unsafe {
                     let $s = heads::<$bytes>(p, blocks);
-                    *out = $scales;
+                    let (scales, minima) = $scales;
+                    *out = Scales { scales, minima };
                 }
             }
             #[inline(always)]
-            unsafe fn codes(p: *const u8, _: &V, j: usize) -> __m512i {
+            unsafe fn codes(p: *const u8, _: &Scales, j: usize) -> __m512i {
                 // SAFETY: the caller keeps the conditions of the trait.
                 unsafe {
                     let $p = p.add(2 * j * $bytes);
@@ -115,23 +117,76 @@ macro_rules! blocks_of_32 {
                 }
             }
             #[inline(always)]
-            unsafe fn scales(s: &V) -> V {
-                *s
+            unsafe fn scales(s: &Scales) -> V {
+                s.scales
             }
             #[inline(always)]
-            unsafe fn minima(_: &V) -> V {
-                // SAFETY: the caller keeps the conditions of the trait.
-                unsafe { _mm512_setzero_ps() }
+            unsafe fn minima(s: &Scales) -> V {
+                s.minima
             }
         }
     };
 }
 
+/// The scales of codes with an offset, which have no minima.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn offset(scales: V) -> (V, V) {
+    // SAFETY: the caller keeps the condition above.
+    unsafe { (scales, _mm512_setzero_ps()) }
+}
+
+/// The second float16 number of each word, negated: what is added to all weights of a block, as a minimum.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn minima(words: __m256i) -> V {
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { _mm512_sub_ps(_mm512_setzero_ps(), floats(_mm256_srli_epi32::<16>(words))) }
+}
+
+/// Adds 16 to the codes of two blocks whose fifth bits, in the four bytes at `first` and at `second`, are set.
+///
+/// # Safety
+/// `first` and `second` are valid for four bytes, and the processor has the instruction set.
+#[inline(always)]
+unsafe fn add_fifth(codes: __m512i, first: *const u8, second: *const u8) -> __m512i {
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let bits = |p: *const u8| u64::from(p.cast::<u32>().read_unaligned());
+        _mm512_mask_add_epi8(codes, bits(first) | bits(second) << 32, codes, _mm512_set1_epi8(16))
+    }
+}
+
+/// Joins 32 bytes at `first` and 32 at `second`.
+///
+/// # Safety
+/// `first` and `second` are valid for 32 bytes, and the processor has the instruction set.
+#[inline(always)]
+unsafe fn joined(first: *const u8, second: *const u8) -> __m512i {
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { _mm512_inserti64x4::<1>(_mm512_castsi256_si512(_mm256_loadu_si256(first.cast())), _mm256_loadu_si256(second.cast())) }
+}
+
 pub(super) static IQ4: [u8; 16] = unsigned(&codebook::IQ4_LEVELS);
 static FP4: [u8; 16] = unsigned(&codebook::MXFP4_LEVELS);
 
-blocks_of_32!(Iq4Nl, 18, |p, q| look_up(&IQ4, nibbles(p.add(2), q.add(2))), |heads| floats(heads));
-blocks_of_32!(Mxfp4, 17, |p, q| look_up(&FP4, nibbles(p.add(1), q.add(1))), |heads| e8m0_halves(heads));
+blocks_of_32!(Q4_0, 18, false, |p, q| _mm512_add_epi8(nibbles(p.add(2), q.add(2)), _mm512_set1_epi8(120)), |heads| offset(floats(heads)));
+blocks_of_32!(Q4_1, 20, true, |p, q| nibbles(p.add(4), q.add(4)), |heads| (floats(heads), minima(heads)));
+blocks_of_32!(
+    Q5_0,
+    22,
+    false,
+    |p, q| add_fifth(_mm512_or_si512(nibbles(p.add(6), q.add(6)), _mm512_set1_epi8(112)), p.add(2), q.add(2)),
+    |heads| offset(floats(heads))
+);
+blocks_of_32!(Q5_1, 24, true, |p, q| add_fifth(nibbles(p.add(8), q.add(8)), p.add(4), q.add(4)), |heads| (floats(heads), minima(heads)));
+blocks_of_32!(Q8_0, 34, false, |p, q| _mm512_xor_si512(joined(p.add(2), q.add(2)), _mm512_set1_epi8(-128)), |heads| offset(floats(heads)));
+blocks_of_32!(Iq4Nl, 18, false, |p, q| look_up(&IQ4, nibbles(p.add(2), q.add(2))), |heads| offset(floats(heads)));
+blocks_of_32!(Mxfp4, 17, false, |p, q| look_up(&FP4, nibbles(p.add(1), q.add(1))), |heads| offset(e8m0_halves(heads)));
 
 pub struct Nvfp4;
 
@@ -140,7 +195,6 @@ unsafe impl Codes for Nvfp4 {
     const BLOCK: usize = 64;
     const BYTES: usize = 36;
     const GROUP: usize = 16;
-    const OFFSET: i32 = 128;
     type State = V;
     #[inline(always)]
     unsafe fn state(p: *const u8, blocks: usize, out: *mut V) {

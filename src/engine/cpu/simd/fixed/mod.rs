@@ -1,19 +1,18 @@
-//! Multiplies quantised weights with inputs in fixed point, for AVX-512 with VNNI. Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 are not included: they
-//! are faster in float32, because few instructions dequantise them.
+//! Multiplies quantised weights with inputs in fixed point, for AVX-512 with VNNI.
 //!
-//! A row of input is split once per product. In each fixed block of 256 columns, an input becomes an integer n of 22 bits with
-//! x ≈ n · unit, where the largest magnitude is 2^21 - 1 units. The three bytes of n are signed and stored in three planes:
-//! n = 65536 · a + 256 · b + c. So the error of an input is at most 2^-22 of the largest input, and a product loses less than sums in
-//! float32 do. Two planes would be faster by up to a fifth, but large inputs would hide the bits of their neighbours: logits of Gemma 3
-//! were off by 7e-3 of a standard deviation.
+//! A row of input is split once per product. Each 16 columns share a unit, and an input becomes an integer n of 16 bits with x ≈ n · unit,
+//! where the largest magnitude is 32639 units. So the error of an input is at most 2^-16 of the largest of 16. An input that is much larger
+//! than usual would hide the bits of its 15 neighbours, which the norms of later layers magnify: logits of Gemma 3 were off by 1e-2 of a
+//! standard deviation. Where a fixed block of 256 columns has such an outlier, the fractions that rounding left are multiplied as well,
+//! with eight more bits.
 //!
-//! Weights stay one-byte codes. `vpdpbusd` multiplies 64 codes by a plane and adds four neighbouring products to a 32-bit lane. Codes and
-//! planes of a whole fixed block are transposed, so that the 16 products of a lane share a scale. The lane is multiplied by that scale in
-//! float32.
+//! Weights stay one-byte codes. `vpdpbusd` multiplies 64 unsigned bytes by 64 signed ones and adds four neighbouring products to a 32-bit
+//! lane. It multiplies the codes by the high bytes of n, then, after a shift, by the low ones. With one row of input, codes are unsigned as
+//! they are stored, and the bytes of n are signed. With many rows, codes with an offset are signed and the bytes are unsigned, so that what
+//! the offset adds depends only on the weights. Both give the same integers. Codes and bytes of a whole fixed block are transposed, so that
+//! the 16 products of a lane share a scale and a unit, by which the lane is multiplied in float32.
 //!
-//! Sums cannot overflow: a code is at most 255, so 16 products with a byte are below 16 · 255 · 128 < 2^19. The sums with the upper two
-//! planes are combined as integers, and the sums with the lowest plane as floats. At the end of a row, four products with n are below
-//! 4 · 255 · 2^21 < 2^31.
+//! Sums cannot overflow: a code is at most 255, so 16 products with n are below 16 · 255 · 2^15 < 2^31.
 
 mod books;
 mod codes;
@@ -40,6 +39,7 @@ macro_rules! kernels {
 }
 
 kernels!(
+    2 levels::Q4_0, 3 levels::Q4_1, 6 levels::Q5_0, 7 levels::Q5_1, 8 levels::Q8_0,
     10 superblocks::Q2K, 11 superblocks::Q3K, 12 superblocks::Q4K, 13 superblocks::Q5K, 14 superblocks::Q6K,
     16 books::Iq2Xxs, 17 books::Iq2Xs, 18 books::Iq3Xxs, 19 books::Iq1S, 20 levels::Iq4Nl, 21 books::Iq3S, 22 books::Iq2S,
     23 books::Iq4Xs, 29 books::Iq1M, 34 ternary::Tq1_0, 35 ternary::Tq2_0, 39 levels::Mxfp4, 40 levels::Nvfp4,

@@ -2,15 +2,18 @@
 
 use std::arch::x86_64::*;
 
-use super::super::fixed_block::{FIXED_BLOCK, FixedBlock, PLANES, STEPS};
+use super::super::fixed_block::{FIXED_BLOCK, FixedBlock, K_TILE_BLOCKS, STEPS};
 use super::codes::transposed;
 use super::kernel;
 
-/// The largest magnitude of an integer.
-const LIMIT: f32 = ((1 << 21) - 1) as f32;
+/// The largest magnitude of an integer: 127 · 256 + 127, of two signed bytes.
+const LIMIT: f32 = 32639.0;
 
 /// The smallest magnitude that fills an integer: 2^-100. Smaller inputs have fewer bits, so that no factor underflows.
 const LEAST: f32 = f32::from_bits(27 << 23);
+
+/// How many times larger than usual an input may be without fractions: its neighbours have five bits less than the others then.
+const OUTLIER: f32 = 32.0;
 
 /// Splits a row of `len` floats into fixed blocks. `len` is a multiple of 32.
 ///
@@ -20,9 +23,69 @@ const LEAST: f32 = f32::from_bits(27 << 23);
 pub unsafe fn split(x: *const f32, len: usize, out: *mut FixedBlock) {
     // SAFETY: the caller keeps the conditions above.
     unsafe {
-        for i in 0..len.div_ceil(FIXED_BLOCK) {
-            split_block(x.add(i * FIXED_BLOCK), FIXED_BLOCK.min(len - i * FIXED_BLOCK), &mut *out.add(i));
+        let out = std::slice::from_raw_parts_mut(out, len.div_ceil(FIXED_BLOCK));
+        for (i, block) in out.iter_mut().enumerate() {
+            split_block(x.add(i * FIXED_BLOCK), FIXED_BLOCK.min(len - i * FIXED_BLOCK), block);
         }
+        for i in 0..out.len() {
+            out[i].tile_has_fractions = out[i..].iter().take(K_TILE_BLOCKS).any(|block| block.has_fractions);
+        }
+    }
+}
+
+/// The largest number of each vector, by lane of a whole fixed block.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn largest(v: &[__m512i; 16]) -> __m512i {
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        // four levels of a tree: 8, 4, 2 and 1 numbers of each vector are left
+        let mut eights = [_mm512_setzero_si512(); 8];
+        for (i, out) in eights.iter_mut().enumerate() {
+            let (a, b) = (v[2 * i], v[2 * i + 1]);
+            *out = _mm512_max_epu32(_mm512_shuffle_i32x4::<0x44>(a, b), _mm512_shuffle_i32x4::<0xee>(a, b));
+        }
+        let mut fours = [_mm512_setzero_ps(); 4];
+        for (i, out) in fours.iter_mut().enumerate() {
+            let (a, b) = (eights[2 * i], eights[2 * i + 1]);
+            let max = _mm512_max_epu32(_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b));
+            *out = _mm512_castsi512_ps(max);
+        }
+        let max = |a, b| _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+        let two = |a, b| max(_mm512_shuffle_ps::<0x44>(a, b), _mm512_shuffle_ps::<0xee>(a, b));
+        let (a, b) = (two(fours[0], fours[1]), two(fours[2], fours[3]));
+        _mm512_castps_si512(max(_mm512_shuffle_ps::<0x88>(a, b), _mm512_shuffle_ps::<0xdd>(a, b)))
+    }
+}
+
+/// Narrows numbers to bytes, from vectors with four numbers of each 16 columns per 128-bit lane, to ascending order of columns.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn in_bytes(a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: the caller keeps the condition above.
+    unsafe { _mm512_permutexvar_epi32(kernel::lane_groups(), _mm512_packs_epi16(a, b)) }
+}
+
+/// The bytes of a step's integers, in ascending order of columns: high, low and raised ones.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn bytes_of(n: &[__m512i; 4]) -> [__m512i; 3] {
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        // in each 128-bit lane, four numbers of each of two vectors
+        let (a, b) = (_mm512_packs_epi32(n[0], n[1]), _mm512_packs_epi32(n[2], n[3]));
+        // a signed low byte carries into the high one
+        let high = |n| _mm512_srai_epi16::<8>(_mm512_add_epi16(n, _mm512_set1_epi16(128)));
+        let low = |n| _mm512_and_si512(n, _mm512_set1_epi16(255));
+        let above = |n| _mm512_srai_epi16::<8>(n);
+        let low = _mm512_permutexvar_epi32(kernel::lane_groups(), _mm512_packus_epi16(low(a), low(b)));
+        [in_bytes(high(a), high(b)), low, _mm512_xor_si512(in_bytes(above(a), above(b)), _mm512_set1_epi8(-128))]
     }
 }
 
@@ -32,65 +95,80 @@ pub unsafe fn split(x: *const f32, len: usize, out: *mut FixedBlock) {
 unsafe fn split_block(x: *const f32, len: usize, out: &mut FixedBlock) {
     // SAFETY: the caller keeps the conditions above.
     unsafe {
-        let (mut inputs, mut largest) = ([_mm512_setzero_ps(); 16], _mm512_setzero_si512());
+        let (mut inputs, mut magnitudes) = ([_mm512_setzero_ps(); 16], [_mm512_setzero_si512(); 16]);
         for i in 0..16 {
             if 16 * i < len {
                 inputs[i] = _mm512_loadu_ps(x.add(16 * i));
             }
             // magnitudes compared as integers keep their order, and a NaN is above all of them
-            largest = _mm512_max_epu32(largest, _mm512_and_si512(_mm512_castps_si512(inputs[i]), _mm512_set1_epi32(i32::MAX)));
+            magnitudes[i] = _mm512_and_si512(_mm512_castps_si512(inputs[i]), _mm512_set1_epi32(i32::MAX));
         }
-        let largest = f32::from_bits(_mm512_reduce_max_epu32(largest));
+        let (bits, limit) = (largest(&magnitudes), _mm512_set1_ps(LIMIT));
+        let magnitudes = _mm512_max_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(LEAST));
         // a NaN or an infinity makes every product NaN
-        out.unit = if largest.is_finite() { largest.max(LEAST) / LIMIT } else { f32::NAN };
-        let inverse = _mm512_set1_ps(LIMIT / largest.max(LEAST));
-        for i in 0..16 {
-            // the additions carry from each byte to the next higher one
-            let n = _mm512_cvtps_epi32(_mm512_mul_ps(inputs[i], inverse));
-            let middle = _mm512_srai_epi32::<8>(_mm512_add_epi32(n, _mm512_set1_epi32(128)));
-            let upper = _mm512_srai_epi32::<8>(_mm512_add_epi32(middle, _mm512_set1_epi32(128)));
-            for (plane, bytes) in out.planes[i / 4].iter_mut().zip([upper, middle, n]) {
-                _mm_storeu_si128(plane[16 * (i % 4)..].as_mut_ptr().cast(), _mm512_cvtepi32_epi8(bytes));
+        let is_finite = _mm512_cmplt_epu32_mask(bits, _mm512_set1_epi32(f32::INFINITY.to_bits() as i32));
+        let units = _mm512_mask_div_ps(_mm512_set1_ps(f32::NAN), is_finite, magnitudes, limit);
+        let mut inverses = [0f32; 16];
+        let by_group = |lanes| _mm512_permutexvar_ps(kernel::lane_groups(), lanes);
+        let inverse = by_group(_mm512_div_ps(limit, magnitudes));
+        _mm512_storeu_ps(inverses.as_mut_ptr(), inverse);
+        // the harmonic mean of the groups' largest inputs, which no outlier raises much
+        let groups = len / 16;
+        let usual = groups as f32 * LIMIT / _mm512_mask_reduce_add_ps(((1u32 << groups) - 1) as u16, inverse);
+        out.has_fractions = _mm512_reduce_max_ps(magnitudes) > OUTLIER * usual;
+
+        let (mut bytes, mut fractions) = ([[_mm512_setzero_si512(); STEPS]; 3], [_mm512_setzero_si512(); STEPS]);
+        for j in 0..STEPS {
+            let (mut integers, mut rests) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
+            for i in 0..4 {
+                let (x, inverse) = (inputs[4 * j + i], _mm512_set1_ps(inverses[4 * j + i]));
+                integers[i] = _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse));
+                if out.has_fractions {
+                    let rest = _mm512_fmsub_ps(x, inverse, _mm512_cvtepi32_ps(integers[i]));
+                    rests[i] = _mm512_cvtps_epi32(_mm512_mul_ps(rest, _mm512_set1_ps(256.0)));
+                }
             }
+            let of_step = bytes_of(&integers);
+            for which in 0..3 {
+                bytes[which][j] = of_step[which];
+            }
+            fractions[j] = in_bytes(_mm512_packs_epi32(rests[0], rests[1]), _mm512_packs_epi32(rests[2], rests[3]));
+        }
+        let whole = bytes.map(|bytes| transposed(bytes));
+        let whole_fractions = transposed(fractions);
+        let ones = _mm512_set1_epi8(1);
+        let mut sums = [_mm512_setzero_si512(); 3];
+        for j in 0..STEPS {
+            for (sum, bytes) in sums.iter_mut().zip([whole[0][j], whole[1][j], whole_fractions[j]]) {
+                *sum = _mm512_dpbusd_epi32(*sum, ones, bytes);
+            }
+        }
+        let [high, low, fraction_sums] = sums;
+        let sums = _mm512_add_epi32(_mm512_slli_epi32::<8>(high), low);
+        let total = _mm512_fmadd_ps(_mm512_cvtepi32_ps(fraction_sums), _mm512_set1_ps(1.0 / 256.0), _mm512_cvtepi32_ps(sums));
+        let sixteens = by_group(_mm512_mul_ps(total, units));
+        _mm512_store_ps(out.sixteens.as_mut_ptr(), sixteens);
+        let next = _mm512_shuffle_ps::<0xf5>(sixteens, sixteens);
+        _mm512_store_ps(out.thirty_twos.as_mut_ptr(), _mm512_maskz_compress_ps(0x5555, _mm512_add_ps(sixteens, next)));
+
+        let put = |to: &mut [i32; 16], sums| _mm512_store_si512(to.as_mut_ptr().cast(), _mm512_slli_epi32::<7>(sums));
+        if len == FIXED_BLOCK {
+            (bytes, fractions) = (whole, whole_fractions);
+            _mm512_store_ps(out.units[0].as_mut_ptr(), units);
+            put(&mut out.offsets[0], sums);
+            put(&mut out.fraction_offsets[0], fraction_sums);
         }
         for j in 0..STEPS {
-            let fours = kernel::dot(_mm512_set1_epi8(1), &kernel::planes(out, j));
-            _mm512_storeu_si512(out.fours[j].as_mut_ptr().cast(), fours);
-        }
-        for i in 0..16 {
-            out.sixteens[i] = out.fours[i / 4][i % 4 * 4..][..4].iter().sum::<i32>() as f32;
-        }
-        for i in 0..8 {
-            out.thirty_twos[i] = out.sixteens[2 * i] + out.sixteens[2 * i + 1];
-        }
-        if len == FIXED_BLOCK {
-            transpose(out);
-        }
-    }
-}
-
-/// Reorders the planes of a whole fixed block to match transposed codes.
-///
-/// # Safety
-/// The processor has the instruction set.
-#[inline(always)]
-unsafe fn transpose(x: &mut FixedBlock) {
-    // SAFETY: the caller keeps the conditions above.
-    unsafe {
-        let mut sums = [_mm512_setzero_si512(); PLANES];
-        for i in 0..PLANES {
-            let mut plane = [_mm512_setzero_si512(); STEPS];
-            for j in 0..STEPS {
-                plane[j] = _mm512_load_si512(x.planes[j][i].as_ptr().cast());
-            }
-            let plane = transposed(plane);
-            for j in 0..STEPS {
-                sums[i] = _mm512_dpbusd_epi32(sums[i], _mm512_set1_epi8(1), plane[j]);
-                _mm512_store_si512(x.planes[j][i].as_mut_ptr().cast(), plane[j]);
+            let to = &mut out.steps[j];
+            _mm512_store_si512(to.high.as_mut_ptr().cast(), bytes[0][j]);
+            _mm512_store_si512(to.low.as_mut_ptr().cast(), bytes[1][j]);
+            _mm512_store_si512(to.raised.as_mut_ptr().cast(), bytes[2][j]);
+            _mm512_store_si512(out.fractions[j].as_mut_ptr().cast(), fractions[j]);
+            if len < FIXED_BLOCK {
+                _mm512_store_ps(out.units[j].as_mut_ptr(), _mm512_permutexvar_ps(kernel::step_groups(j), by_group(units)));
+                put(&mut out.offsets[j], kernel::dot(ones, &out.steps[j]));
+                put(&mut out.fraction_offsets[j], _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, fractions[j]));
             }
         }
-        let upper = _mm512_add_epi32(_mm512_slli_epi32::<8>(sums[0]), sums[1]);
-        _mm512_storeu_si512(x.upper.as_mut_ptr().cast(), upper);
-        _mm512_storeu_si512(x.lower.as_mut_ptr().cast(), sums[2]);
     }
 }

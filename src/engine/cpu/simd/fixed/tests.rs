@@ -1,5 +1,7 @@
 //! Tests inputs that do not suit fixed point: values that are not finite stay so, and no magnitude overflows or vanishes.
 
+use std::cell::RefCell;
+
 use super::super::dispatch::available;
 use super::super::tests::Case;
 use model::{QUANTS, Quant};
@@ -26,6 +28,29 @@ fn an_input_that_is_not_finite_makes_no_finite_product() {
     for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         for at in [0, 77, 255, 256, COLS - 1] {
             each(1.0, |x| x[at] = bad, |quant, _, got| assert!(got.iter().all(|y| !y.is_finite()), "{}: {got:?}", quant.name));
+        }
+    }
+}
+
+#[test]
+fn an_outlier_hides_no_bits_of_its_neighbours() {
+    // with an outlier, which then goes: what is left of the products are those of its neighbours
+    for outlier in [100.0, 1e3, 1e5] {
+        let with = |x: f32| move |inputs: &mut [f32]| inputs[200] = x;
+        let products = RefCell::new(Vec::new());
+        for x in [0.0, outlier, -outlier] {
+            each(1.0, with(x), |_, _, got| products.borrow_mut().push(got.to_vec()));
+        }
+        let products = products.into_inner();
+        let types = products.len() / 3;
+        for i in 0..types {
+            let [none, plus, minus] = [0, 1, 2].map(|n| &products[n * types + i]);
+            for r in 0..ROWS {
+                let left = (f64::from(plus[r]) + f64::from(minus[r])) / 2.0;
+                // rounding of float32 sums is in proportion to the outlier
+                let bound = 1e-6 * f64::from(plus[r].abs().max(minus[r].abs())) + 2e-5 * f64::from(none[r].abs()) + 1e-6;
+                assert!((left - f64::from(none[r])).abs() <= bound, "{outlier}: {left} {}", none[r]);
+            }
         }
     }
 }
