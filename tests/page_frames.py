@@ -103,6 +103,36 @@ def measure(page, session, paced: PacedAnswers, seconds: float) -> Costs:
     return Costs(rate("LayoutCount"), rate("TaskDuration"), rate("ProcessTime"), known, pieces, drawn[-1][1] + 1)
 
 
+# A fixed amount of a page's work: paragraphs are added one by one, and each is laid out.
+YARDSTICK = """() => {
+  const box = document.body.appendChild(document.createElement("div"));
+  for (let at = 0; at < 2000; at++) {
+    const text = box.appendChild(document.createElement("p"));
+    text.textContent = `w${at} `.repeat(40);
+    text.offsetHeight;
+    if (at >= 20) box.firstChild.remove();
+  }
+  box.remove();
+}"""
+# The processor time of the yardstick on the machine for which the tests' bounds were set [s].
+YARDSTICK_TAKES = 0.25
+
+
+def slowness(browser) -> float:
+    """How many times slower this machine's processor is, while nothing else runs, than the one for which the tests' bounds were set: by
+    the yardstick, at least 1."""
+    page = browser.new_page()
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    took = []
+    for _ in range(3):
+        before = metrics(session)["ProcessTime"]
+        page.evaluate(YARDSTICK)
+        took.append(metrics(session)["ProcessTime"] - before)
+    page.close()
+    return max(1.0, min(took) / YARDSTICK_TAKES)
+
+
 # Trace events that run scripts. A layout inside one of them was forced by a script that asked for a size or a position.
 SCRIPTS = {"FunctionCall", "EvaluateScript", "FireAnimationFrame", "TimerFire", "EventDispatch", "RunMicrotasks"}
 
