@@ -40,13 +40,14 @@ def refused(*args) -> str:
 
 
 @pytest.mark.real_models
-def test_the_engine_is_as_exact_as_float32(text):
+def test_the_engine_is_almost_as_exact_as_float32(text):
+    # inputs of products are rounded to 16 bits
     found = evaluate(MODEL, "--reference", "exact", "--text", text, *CHUNK)
     against = found["against"]
     assert found["tokens"] == 63 and found["chunks"] == 1 and found["backend"] == "cpu"
-    assert 0 <= against["kl_median"] <= against["kl_p99"] <= against["kl_max"] < 1e-8, against
+    assert 0 <= against["kl_median"] <= against["kl_p99"] <= against["kl_max"] < 1e-6, against
     assert against["same_first"] == 1.0
-    assert math.isclose(found["perplexity"], against["perplexity"], rel_tol=1e-5)
+    assert math.isclose(found["perplexity"], against["perplexity"], rel_tol=1e-4)
     assert 1.5 < found["perplexity"] < 200 and found["perplexity_error"] > 0
 
 

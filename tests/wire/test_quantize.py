@@ -50,7 +50,7 @@ def test_a_real_mixture_is_that_of_llama_cpp():
 
 
 @pytest.mark.real_models
-def test_more_bits_diverge_less_and_a_copy_in_f32_changes_nothing(source, tmp_path):
+def test_more_bits_diverge_less_and_a_copy_in_f32_changes_next_to_nothing(source, tmp_path):
     kls = []
     for kind in ["F16", "Q8_0", "Q4_0", "Q2_K"]:
         out = tmp_path / f"{kind}.gguf"
@@ -58,8 +58,8 @@ def test_more_bits_diverge_less_and_a_copy_in_f32_changes_nothing(source, tmp_pa
         assert report["bytes"] == out.stat().st_size
         kls.append(divergence(out, source, ROOT / "ARCHITECTURE.md")["kl_mean"])
     assert kls == sorted(kls) and kls[0] < 1e-4 and 1e-3 < kls[2] < 1, kls
-    # The shipped file is Q4_1 with a Q8_0 embedding. Its F32 copy gives the same logits.
-    assert divergence(source, MODEL, ROOT / "ARCHITECTURE.md")["kl_max"] < 1e-8
+    # The shipped file is Q4_1 with a Q8_0 embedding. Its F32 copy has the same weights, but inputs of its products are not rounded.
+    assert divergence(source, MODEL, ROOT / "ARCHITECTURE.md")["kl_max"] < 1e-6
 
 
 def test_a_quantised_file_answers(source, tmp_path):

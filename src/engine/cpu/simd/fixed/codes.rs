@@ -6,8 +6,9 @@ use super::super::fixed_block::STEPS;
 
 pub type V = __m512;
 
-/// Decodes a tensor type: weight = scale · code - minimum, or scale · (code - 128) for types without minima. A type gives its codes either by step or transposed, and the
-/// default methods derive the other form. At the end of a row, where less than a fixed block is left, codes are taken by step.
+/// Decodes a tensor type: weight = scale · code - minimum, or scale · (code - 128) for types without minima. A type gives its codes either
+/// by step or transposed, and the default methods derive the other form. At the end of a row, where less than a fixed block is left, codes
+/// are taken by step.
 ///
 /// # Safety
 /// An implementation reads only the blocks that its functions' conditions name, and needs no instruction set but that of `fixed`.

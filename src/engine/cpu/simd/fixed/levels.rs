@@ -86,8 +86,8 @@ pub(super) unsafe fn look_up(levels: &[u8; 16], codes: __m512i) -> __m512i {
     unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(levels.as_ptr().cast())), codes) }
 }
 
-/// Defines a type. `|p, q|` gives the codes of the blocks at `p` and `q`, and `|s|` the scales and minima from the first four bytes of eight
-/// blocks.
+/// Defines a type. `|p, q|` gives the codes of the blocks at `p` and `q`, and `|s|` the scales and minima from the first four bytes of each
+/// of eight blocks.
 macro_rules! blocks_of_32 {
     ($name:ident, $bytes:literal, $minima:literal, |$p:ident, $q:ident| $codes:expr, |$s:ident| $scales:expr) => {
         pub struct $name;

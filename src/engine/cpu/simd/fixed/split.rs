@@ -89,6 +89,35 @@ unsafe fn bytes_of(n: &[__m512i; 4]) -> [__m512i; 3] {
     }
 }
 
+/// The bytes of all steps' integers, and their fractions, in ascending order of columns. The fractions are zeros without `has_fractions`.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn integers(inputs: &[__m512; 16], inverses: &[f32; 16], has_fractions: bool) -> ([[__m512i; STEPS]; 3], [__m512i; STEPS]) {
+    // SAFETY: the caller keeps the condition above.
+    unsafe {
+        let (mut bytes, mut fractions) = ([[_mm512_setzero_si512(); STEPS]; 3], [_mm512_setzero_si512(); STEPS]);
+        for j in 0..STEPS {
+            let (mut rounded, mut rests) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
+            for i in 0..4 {
+                let (x, inverse) = (inputs[4 * j + i], _mm512_set1_ps(inverses[4 * j + i]));
+                rounded[i] = _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse));
+                if has_fractions {
+                    let rest = _mm512_fmsub_ps(x, inverse, _mm512_cvtepi32_ps(rounded[i]));
+                    rests[i] = _mm512_cvtps_epi32(_mm512_mul_ps(rest, _mm512_set1_ps(256.0)));
+                }
+            }
+            let of_step = bytes_of(&rounded);
+            for which in 0..3 {
+                bytes[which][j] = of_step[which];
+            }
+            fractions[j] = in_bytes(_mm512_packs_epi32(rests[0], rests[1]), _mm512_packs_epi32(rests[2], rests[3]));
+        }
+        (bytes, fractions)
+    }
+}
+
 /// # Safety
 /// `x` is valid for `len` floats, a multiple of 32 and at most `FIXED_BLOCK`, and the processor has the instruction set.
 #[inline(always)]
@@ -110,30 +139,14 @@ unsafe fn split_block(x: *const f32, len: usize, out: &mut FixedBlock) {
         let units = _mm512_mask_div_ps(_mm512_set1_ps(f32::NAN), is_finite, magnitudes, limit);
         let mut inverses = [0f32; 16];
         let by_group = |lanes| _mm512_permutexvar_ps(kernel::lane_groups(), lanes);
-        let inverse = by_group(_mm512_div_ps(limit, magnitudes));
-        _mm512_storeu_ps(inverses.as_mut_ptr(), inverse);
-        // the harmonic mean of the groups' largest inputs, which no outlier raises much
-        let groups = len / 16;
-        let usual = groups as f32 * LIMIT / _mm512_mask_reduce_add_ps(((1u32 << groups) - 1) as u16, inverse);
+        let inverse = _mm512_div_ps(limit, magnitudes);
+        _mm512_storeu_ps(inverses.as_mut_ptr(), by_group(inverse));
+        // the harmonic mean of the groups' largest inputs, which no outlier raises much; groups of zeros do not count
+        let counted = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(magnitudes, _mm512_set1_ps(LEAST));
+        let usual = counted.count_ones() as f32 * LIMIT / _mm512_mask_reduce_add_ps(counted, inverse);
         out.has_fractions = _mm512_reduce_max_ps(magnitudes) > OUTLIER * usual;
 
-        let (mut bytes, mut fractions) = ([[_mm512_setzero_si512(); STEPS]; 3], [_mm512_setzero_si512(); STEPS]);
-        for j in 0..STEPS {
-            let (mut integers, mut rests) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
-            for i in 0..4 {
-                let (x, inverse) = (inputs[4 * j + i], _mm512_set1_ps(inverses[4 * j + i]));
-                integers[i] = _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse));
-                if out.has_fractions {
-                    let rest = _mm512_fmsub_ps(x, inverse, _mm512_cvtepi32_ps(integers[i]));
-                    rests[i] = _mm512_cvtps_epi32(_mm512_mul_ps(rest, _mm512_set1_ps(256.0)));
-                }
-            }
-            let of_step = bytes_of(&integers);
-            for which in 0..3 {
-                bytes[which][j] = of_step[which];
-            }
-            fractions[j] = in_bytes(_mm512_packs_epi32(rests[0], rests[1]), _mm512_packs_epi32(rests[2], rests[3]));
-        }
+        let (mut bytes, mut fractions) = integers(&inputs, &inverses, out.has_fractions);
         let whole = bytes.map(|bytes| transposed(bytes));
         let whole_fractions = transposed(fractions);
         let ones = _mm512_set1_epi8(1);
