@@ -1,7 +1,5 @@
-//! Dequantises in AVX-512 registers, for the types that `fixed` does not multiply as integers. Four-bit codes index a table of 16 finished
-//! weights (`vpermps` reads only the low four bits of each lane), so a weight costs one shuffle, whatever its scale and offset. Rounding
-//! follows the scalar dequantisers step by step, so the bits are equal, which `tests.rs` checks. `dequant256` has other algorithms, since
-//! AVX2 has no such table: one source for both would share little more than the sizes of blocks.
+//! Widens the float types in AVX-512 registers. `fixed` multiplies the others as integers. The bits are those of the scalar dequantisers,
+//! which `tests.rs` checks.
 
 use std::arch::x86_64::*;
 
