@@ -508,7 +508,8 @@ unsafe fn tiles<D: Codes, const T: usize>(
 // a thread's scratch holds a K tile and the accumulators
 const _: () = assert!(ROW_BLOCK * K_TILE_BLOCKS * size_of::<Weights>() <= ROW_BLOCK * MAX_K_TILE * size_of::<f32>());
 
-/// Prefetches step `j` of `blocks` fixed blocks of the next rows of input, which lie too far away for the hardware prefetcher.
+/// Prefetches step `j` of `blocks` fixed blocks of the next rows of input, and their sums with the first step. These lie too far away for
+/// the hardware prefetcher.
 ///
 /// # Safety
 /// The processor has the instruction set.
@@ -518,10 +519,17 @@ unsafe fn prefetch_step<D: Codes>(x: *const FixedBlock, blocks: usize, j: usize)
     unsafe {
         let step = x.cast::<u8>().wrapping_add(offset_of!(FixedBlock, steps) + j * size_of::<Bytes>());
         let units = x.cast::<u8>().wrapping_add(offset_of!(FixedBlock, units) + j * size_of::<[f32; 16]>());
+        let sums = if D::GROUP == 16 { offset_of!(FixedBlock, sixteens) } else { offset_of!(FixedBlock, thirty_twos) };
         for block in (0..blocks).map(|block| block * size_of::<FixedBlock>()) {
             Avx512::prefetch(step.wrapping_add(block + if D::MINIMA { offset_of!(Bytes, high) } else { offset_of!(Bytes, raised) }));
             Avx512::prefetch(step.wrapping_add(block + offset_of!(Bytes, low)));
             Avx512::prefetch(units.wrapping_add(block));
+            if D::MINIMA && j == 0 {
+                Avx512::prefetch(x.cast::<u8>().wrapping_add(block + sums));
+            }
+        }
+        if j == 0 {
+            Avx512::prefetch(x.cast::<u8>().wrapping_add(offset_of!(FixedBlock, tile_has_fractions)));
         }
     }
 }
