@@ -88,6 +88,11 @@ impl Case {
 const SHAPES: &[(usize, usize)] =
     if cfg!(miri) { &[(5, 256), (6, 32)] } else { &[(37, 256), (16, 1280), (5, 768), (6, 32), (9, 96), (4, 416)] };
 
+/// Whether a type's products take inputs in fixed point.
+pub(super) fn is_fixed(kernels: &Kernels, quant: &Quant) -> bool {
+    (kernels.linear_of)(quant.id).is_some_and(|kernel| kernel.split.is_some())
+}
+
 /// What a product is off by at most because each 16 inputs are rounded to fixed point of 16 bits.
 fn rounding(w: &[f32], x: &[f32]) -> f64 {
     let group = |(w, x): (&[f32], &[f32])| {
@@ -110,7 +115,6 @@ fn linear_layers_are_exact_enough_and_do_not_depend_on_the_number_of_tokens() {
             let mut w = vec![0f32; rows * cols];
             (quant.dequantize)(&case.w, &mut w);
             for kernels in available() {
-                let is_fixed = (kernels.linear_of)(quant.id).is_some_and(|kernel| kernel.split.is_some());
                 let alone: Vec<f32> = (0..23).flat_map(|t| case.run(kernels, quant, t, 1)).collect();
                 for t in 0..23 {
                     for r in 0..rows {
@@ -118,8 +122,11 @@ fn linear_layers_are_exact_enough_and_do_not_depend_on_the_number_of_tokens() {
                             w[r * cols..][..cols].iter().zip(&case.x[case.skip + t * cols..]).map(|(w, x)| f64::from(*w) * f64::from(*x))
                         };
                         let (exact, size) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
-                        let rounding =
-                            if is_fixed { rounding(&w[r * cols..][..cols], &case.x[case.skip + t * cols..][..cols]) } else { 0.0 };
+                        let rounding = if is_fixed(kernels, quant) {
+                            rounding(&w[r * cols..][..cols], &case.x[case.skip + t * cols..][..cols])
+                        } else {
+                            0.0
+                        };
                         let got = f64::from(alone[t * rows + r]);
                         assert!(
                             (got - exact).abs() <= 1e-6 * size + rounding,
@@ -149,8 +156,7 @@ fn shards_of_a_sum_join_to_the_whole_with_any_number_of_tokens() {
         for &(rows, cols) in SLICED.iter().filter(|(_, cols)| cols.is_multiple_of(quant.block_size)) {
             let case = Case::new(quant, rows, cols, 9, 11);
             for kernels in available() {
-                let is_fixed = (kernels.linear_of)(quant.id).is_some_and(|kernel| kernel.split.is_some());
-                let all = Slices::of(cols, if is_fixed { FIXED_BLOCK } else { quant.block_size }, TILE);
+                let all = Slices::of(cols, if is_fixed(kernels, quant) { FIXED_BLOCK } else { quant.block_size }, TILE);
                 let bits = |sums: &[f32]| sums.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
                 let whole = bits(&case.run_columns(kernels, quant, 0..9, (0, all)));
                 for (from, tokens) in [(0, 1), (8, 1), (3, 2), (2, 3), (1, 4), (2, 5), (0, 6), (1, 7)] {
@@ -186,7 +192,7 @@ fn weights_have_the_bits_of_the_scalar_dequantisers() {
             case.input(t)[t] = 1.0;
         }
         for kernels in available() {
-            if (kernels.linear_of)(quant.id).is_some_and(|kernel| kernel.split.is_some()) {
+            if is_fixed(kernels, quant) {
                 continue; // integers agree up to rounding, which is compared above
             }
             for (t, row) in case.run(kernels, quant, 0, cols).chunks_exact(rows).enumerate() {
@@ -202,7 +208,7 @@ fn weights_have_the_bits_of_the_scalar_dequantisers() {
 fn wide_instruction_sets_agree_on_bits() {
     let sets: Vec<_> = available().into_iter().filter(|k| k.name != "portable").collect();
     for quant in QUANTS {
-        if sets.iter().any(|k| (k.linear_of)(quant.id).is_some_and(|kernel| kernel.split.is_some())) {
+        if sets.iter().any(|k| is_fixed(k, quant)) {
             continue; // integers and floats agree up to rounding, which is compared above
         }
         let case = Case::new(quant, 16, 512, 9, 3);

@@ -24,20 +24,6 @@ unsafe fn signed(x: &Bytes) -> [__m512i; 2] {
     unsafe { [_mm512_load_si512(x.high.as_ptr().cast()), _mm512_load_si512(x.low.as_ptr().cast())] }
 }
 
-/// Multiplies codes with integers and sums four neighbouring products per lane.
-///
-/// # Safety
-/// The processor has the instruction set.
-#[inline(always)]
-pub unsafe fn dot(codes: __m512i, x: &Bytes) -> __m512i {
-    // SAFETY: the caller keeps the conditions above.
-    unsafe {
-        let [high, low] = signed(x);
-        let sum = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, high);
-        _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(sum), codes, low)
-    }
-}
-
 /// Codes, scales and minima in the form that a product with many rows takes: all steps of a whole fixed block, whose codes are transposed,
 /// share the first vector of scales and of starts. Codes with an offset are signed: less 128.
 #[derive(Clone, Copy)]

@@ -118,6 +118,26 @@ unsafe fn integers(inputs: &[__m512; 16], inverses: &[f32; 16], has_fractions: b
     }
 }
 
+/// Sums the signed bytes of each lane.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn byte_sums(bytes: &[__m512i]) -> __m512i {
+    // SAFETY: the caller keeps the condition above.
+    unsafe { bytes.iter().fold(_mm512_setzero_si512(), |sums, bytes| _mm512_dpbusd_epi32(sums, _mm512_set1_epi8(1), *bytes)) }
+}
+
+/// Sums the integers of each lane, of which these are the high and the low bytes.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn integer_sums(high: &[__m512i], low: &[__m512i]) -> __m512i {
+    // SAFETY: the caller keeps the condition above.
+    unsafe { _mm512_add_epi32(_mm512_slli_epi32::<8>(byte_sums(high)), byte_sums(low)) }
+}
+
 /// # Safety
 /// `x` is valid for `len` floats, a multiple of 32 and at most `FIXED_BLOCK`, and the processor has the instruction set.
 #[inline(always)]
@@ -149,15 +169,7 @@ unsafe fn split_block(x: *const f32, len: usize, out: &mut FixedBlock) {
         let (mut bytes, mut fractions) = integers(&inputs, &inverses, out.has_fractions);
         let whole = bytes.map(|bytes| transposed(bytes));
         let whole_fractions = transposed(fractions);
-        let ones = _mm512_set1_epi8(1);
-        let mut sums = [_mm512_setzero_si512(); 3];
-        for j in 0..STEPS {
-            for (sum, bytes) in sums.iter_mut().zip([whole[0][j], whole[1][j], whole_fractions[j]]) {
-                *sum = _mm512_dpbusd_epi32(*sum, ones, bytes);
-            }
-        }
-        let [high, low, fraction_sums] = sums;
-        let sums = _mm512_add_epi32(_mm512_slli_epi32::<8>(high), low);
+        let (sums, fraction_sums) = (integer_sums(&whole[0], &whole[1]), byte_sums(&whole_fractions));
         let total = _mm512_fmadd_ps(_mm512_cvtepi32_ps(fraction_sums), _mm512_set1_ps(1.0 / 256.0), _mm512_cvtepi32_ps(sums));
         let sixteens = by_group(_mm512_mul_ps(total, units));
         _mm512_store_ps(out.sixteens.as_mut_ptr(), sixteens);
@@ -179,8 +191,8 @@ unsafe fn split_block(x: *const f32, len: usize, out: &mut FixedBlock) {
             _mm512_store_si512(out.fractions[j].as_mut_ptr().cast(), fractions[j]);
             if len < FIXED_BLOCK {
                 _mm512_store_ps(out.units[j].as_mut_ptr(), _mm512_permutexvar_ps(kernel::step_groups(j), by_group(units)));
-                put(&mut out.offsets[j], kernel::dot(ones, &out.steps[j]));
-                put(&mut out.fraction_offsets[j], _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, fractions[j]));
+                put(&mut out.offsets[j], integer_sums(&[bytes[0][j]], &[bytes[1][j]]));
+                put(&mut out.fraction_offsets[j], byte_sums(&[fractions[j]]));
             }
         }
     }

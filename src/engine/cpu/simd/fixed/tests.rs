@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use super::super::dispatch::available;
-use super::super::tests::Case;
+use super::super::tests::{Case, is_fixed};
 use model::{QUANTS, Quant};
 
 const COLS: usize = 512;
@@ -13,7 +13,7 @@ const ROWS: usize = 5;
 /// gets the type, the inputs and the products.
 fn each(scale: f32, change: impl Fn(&mut [f32]), check: impl Fn(&Quant, &[f32], &[f32])) {
     for kernels in available() {
-        for quant in QUANTS.iter().filter(|quant| (kernels.linear_of)(quant.id).is_some_and(|kernel| kernel.split.is_some())) {
+        for quant in QUANTS.iter().filter(|quant| is_fixed(kernels, quant)) {
             let mut case = Case::new(quant, ROWS, COLS, 1, 3);
             let plain = case.run(kernels, quant, 0, 1);
             case.input(0).iter_mut().for_each(|x| *x *= scale);
